@@ -1,6 +1,6 @@
 """Plays every environment over backends that fail, hang, break off, garble, answer late or twice: `make robustness`.
 
-See tests/support/chaos_runs.py for what must hold, and tests/agents/evaluation/test_chaos_over_sockets.py for the same
+See tests/support/chaos_runs.py for what must hold, and tests/agents/evaluation/test_endpoint_evaluation.py for the same
 over a real socket. The exit code is 1 when anything was wrong; the same seed makes the same faults again.
 """
 

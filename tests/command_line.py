@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 TOOLORCHESTRA = (sys.executable, "-m", "toolorchestra")
@@ -19,3 +20,11 @@ def toolorchestra(*arguments: str | Path, said: str = "", timeout: float = 120) 
 def unboxed(text: str) -> str:
     """What is wrong with an option is told in a box, whose lines break anywhere: as one line."""
     return " ".join(re.sub(r"[╭╮╰╯│─|]|-{4,}", " ", text).split())
+
+
+def ended(command: Callable[[Sequence[str]], int], words: str | Sequence[str] = ()) -> int:
+    """A command's exit code, called in this process, whichever way it gives it: a wrong option ends the process."""
+    try:
+        return command(words.split() if isinstance(words, str) else words)
+    except SystemExit as left:
+        return int(left.code or 0)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.calibration.recovered import recovered
+from tests.agents.calibration.made_outcomes import recovered
 from tests.command_line import TOOLORCHESTRA
 from tests.paths import REPOSITORY
 from toolorchestra.agents.calibration.experts_fit import read_fit

@@ -34,7 +34,7 @@ from toolorchestra.agents.training.router_training import (
     config_of,
     train_router,
 )
-from toolorchestra.envs.adapters.learner_env import ROUTING, RoutingEnv
+from toolorchestra.envs.adapters.learner_env import RoutingEnv
 from toolorchestra.envs.wrappers import Routing
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -180,32 +180,6 @@ def test_what_rllib_learns_from_and_counts_when_a_tool_is_away(monkeypatch: pyte
         answered = [meanings[action].startswith("answer") for action in episode.get_actions()]
         assert not (any(answered) and breaks(episode.get_infos(0)["task_id"], one_in))
     assert told["episode_return_mean"] == pytest.approx(np.mean([episode.get_return() for episode in learnt]))
-
-
-def test_a_failed_episode_is_dropped_where_rllib_is_told_to_go_on() -> None:
-    from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
-
-    broken = {"tests.integrations.breaking:Tests/Breaking-v0": {"one_in": 8}}
-    config = config_of(SMALL).environment(ROUTING, env_config={"worlds": broken, "raising": True})
-    config.env_runners(num_env_runners=0, num_envs_per_env_runner=3).debugging(seed=None)  # or the same one comes again
-    made = SingleAgentEnvRunner(config=config.fault_tolerance(restart_failed_sub_environments=True), worker_index=0)
-    episodes = made.sample(num_episodes=60, random_actions=True)
-    assert len(episodes) == 60
-    assert all(episode.is_done and np.isfinite(episode.get_return()) for episode in episodes)
-
-
-def test_rllibs_action_masking_reads_the_masked_observation() -> None:
-    from ray.rllib.core.rl_module.rl_module import RLModuleSpec
-    from ray.rllib.examples.rl_modules.classes.action_masking_rlm import ActionMaskingTorchRLModule
-
-    config = config_of(SMALL).environment(ROUTING, env_config={"worlds": ["HLE-v0"], "masked": True})
-    model = {"head_fcnet_hiddens": [16]}
-    config.rl_module(rl_module_spec=RLModuleSpec(module_class=ActionMaskingTorchRLModule, model_config=model))
-    algorithm = config.env_runners(num_env_runners=0).build_algo()
-    try:
-        assert algorithm.train()["num_env_steps_sampled_lifetime"] >= 512
-    finally:
-        algorithm.stop()
 
 
 def refused(address: str) -> str:

@@ -23,17 +23,16 @@ import numpy as np
 import torch
 from skyrl.backends.skyrl_train.inference_servers.engine_utils import get_sampling_params_for_backend
 from skyrl.train.dataset import PromptDataset
-from skyrl.train.generators.utils import concatenate_generator_outputs, prepare_generator_input
+from skyrl.train.generators.utils import prepare_generator_input
 from skyrl.train.utils.trainer_utils import validate_generator_output
 
 from tests.integrations.skyrl_stand_in import LocalClient
 from tests.integrations.skyrl_tiny import ASYNCHRONOUS, MERGED, STEPWISE, warm_engine, words
-from tests.integrations.skyrl_workers import LocalWorkers
 from tests.paths import REPOSITORY
-from toolorchestra.agents.adapters.skyrl import RolloutError, SimulatedTrainer, ToolOrchestraGenerator, Trainer
+from toolorchestra.agents.adapters.skyrl import SimulatedTrainer, ToolOrchestraGenerator
 from toolorchestra.agents.adapters.skyrl_samples import PLAYED, check_skyrl
 from toolorchestra.agents.adapters.skyrl_train import Experiment, read_config, trainer_kind
-from toolorchestra.agents.engines.base import Datum, LossParams
+from toolorchestra.agents.engines.base import Datum
 from toolorchestra.agents.rollouts.grpo import Group, Grpo, training_batch
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.env import run_calls
@@ -245,19 +244,6 @@ def test_a_server_that_is_away_is_said(tiny: Tiny) -> None:
         asyncio.run(made.generator.generate(batch_input(made)[0]))
 
 
-def test_an_exception_names_its_task(tiny: Tiny) -> None:
-    made = trainer(tiny)
-    given, _ = batch_input(made)
-
-    async def broken(*_: Any, **__: Any) -> Any:
-        raise KeyError("a bug")
-
-    made.inference_engine_client.generate = broken
-    row = given["env_extras"][0]
-    with pytest.raises(RolloutError, match=rf"task {row['task_id']} of .* \(seed {row['seed']}\) raised KeyError"):
-        asyncio.run(made.generator.generate(given))
-
-
 # -- its trainers ------------------------------------------------------------------------------------------------------
 
 
@@ -278,67 +264,6 @@ def test_the_fully_asynchronous_trainer_runs_without_a_model(tiny: Tiny) -> None
     assert all(0 <= metrics["async/staleness_mean"] <= 2 for metrics in steps)  # SkyRL bounds them together
     assert all(metrics["reward/flat_groups"] == 0 for metrics in steps)
     assert any(metrics["async/num_groups_dropped"] for metrics in steps)
-
-
-class LearningTrainer(SimulatedTrainer):
-    """The same, whose steps our own engine takes, from the tensors that SkyRL's trainer would learn from."""
-
-    async def _run_training(self, training_input: Any) -> dict[str, float]:
-        training_input["values"] = None
-        data = learnt(self.compute_advantages_and_returns(training_input))
-        engine = self.generator.client.engine
-        self.seen = [*getattr(self, "seen", []), len(data)]
-        metrics = engine.train(data, LossParams(), 1e-3)
-        self.mismatch = max(getattr(self, "mismatch", 0.0), metrics["mismatch"])
-        return dict(metrics)
-
-
-def test_it_trains(tiny: Tiny) -> None:
-    """Some steps through SkyRL's asynchronous trainer change what is sampled, and with one batch in flight the
-    log-probabilities of the sampler are the trainer's."""
-    made = trainer(tiny, *ASYNCHRONOUS, *MERGED, tasks=32, kind=LearningTrainer)
-    before = {name: value.clone() for name, value in tiny.engine.model.state_dict().items()}
-    asyncio.run(made.train())
-    assert len(made.seen) == 8
-    assert any(not torch.equal(value, before[name]) for name, value in tiny.engine.model.state_dict().items())
-    assert made.inference_engine_client.weight_version == 9
-
-
-@pytest.mark.parametrize("form", [(), MERGED], ids=["one", "merged"])
-def test_the_synchronous_trainer_trains(tiny: Tiny, form: tuple[str, ...]) -> None:
-    """SkyRL's RayPPOTrainer.train() from the first batch to the last, its workers in this process: its batches, our
-    rollouts and advantages, its log-probabilities before the step, its loss."""
-    made = trainer(tiny, *form, "trainer.placement.colocate_all=false", "trainer.epochs=1", tasks=16)
-    assert isinstance(made, Trainer)
-    workers = made.dispatch = LocalWorkers(tiny.engine, made.cfg.trainer.algorithm, 1e-3)
-    logged: list[dict[str, float]] = []
-    made.tracker.log = lambda metrics, **_: logged.append(dict(metrics))
-    before = {name: value.clone() for name, value in tiny.engine.model.state_dict().items()}
-    asyncio.run(made.train())
-    assert [metrics["trainer/global_step"] for metrics in logged] == [1, 2, 3, 4]
-    assert made.inference_engine_client.weight_version == 5
-    taught = [metrics for metrics in logged if metrics["reward/used_rollouts"]]
-    assert len(taught) > 1
-    assert all(metrics["policy/rollout_train_logprobs_abs_diff_max"] < 1e-3 for metrics in logged)
-    assert len(workers.losses) == 4
-    for metrics, (at_first, then) in zip(logged, workers.losses, strict=True):
-        assert metrics["policy/policy_loss"] == pytest.approx(at_first, abs=1e-5)
-        assert then < at_first or not metrics["reward/used_rollouts"], metrics["policy/grad_norm"]
-    assert any(not torch.equal(value, before[name]) for name, value in tiny.engine.model.state_dict().items())
-
-
-def test_groups_are_joined_as_the_asynchronous_trainer_joins_them(tiny: Tiny) -> None:
-    made = trainer(tiny, *MERGED)
-    given, _ = batch_input(made)
-    parts = []
-    for begin in range(0, 16, 4):
-        part = {k: v[begin : begin + 4] if isinstance(v, list) else v for k, v in given.items()}
-        parts.append(asyncio.run(made.generator.generate(part)))
-    joined = concatenate_generator_outputs(parts, step_wise=True)
-    assert len(joined[PLAYED]) == len(joined["response_ids"]) == len(joined["env_metrics"])
-    figures = joined["rollout_metrics"]
-    assert 0 <= figures["environment/HLE-v0/accuracy_mean"] <= 1
-    assert figures["environment/HLE-v0/cents_mean"] > 0
 
 
 # -- configurations ----------------------------------------------------------------------------------------------------
@@ -377,9 +302,7 @@ def test_skyrl_accepts_the_configurations_that_are_shipped(place: str, source: s
     [
         ("trainer.algorithm.advantage_estimator=grpo", "set it to toolorchestra"),
         ("trainer.algorithm.dynamic_sampling.type=filter", "sample_full_batch=true"),
-        ("toolorchestra.baselines=['cheapst']", "cheapest"),
         ("toolorchestra.advantage.least_sprea=0.1", "least_spread"),
-        ("toolorchestra.nothing=1", "nothing"),
     ],
 )
 def test_a_wrong_setting_is_said(tiny: Tiny, wrong: str, said: str) -> None:

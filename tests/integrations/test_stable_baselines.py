@@ -15,13 +15,13 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.paths import REPOSITORY
 from toolorchestra.envs.adapters.learner_env import RoutingEnv
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.wrappers import Routing, make_routing_vec
+from toolorchestra.envs.wrappers import Routing
 
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed here: make test-sb3")
 from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.vec_env import VecMonitor
 
-from toolorchestra.envs.adapters.stable_baselines import RoutingVecEnv, make_vec_env
+from toolorchestra.envs.adapters.stable_baselines import make_vec_env
 
 SCALAR = {"reward": "scalar", "preference": "none"}
 HLE = "ToolOrchestra/HLE-v0"
@@ -117,23 +117,6 @@ def test_options_and_masks_reach_the_environments() -> None:
     envs.set_options([{"tools": ["answer"]}, {}])
     with pytest.raises(ConfigError, match="give set_options"):
         envs.reset()
-
-
-def test_what_the_library_may_ask_is_answered_or_refused() -> None:
-    envs = make_vec_env(HLE, 2, **SCALAR)
-    envs.seed(3)
-    envs.reset()
-    assert envs.has_attr("action_masks")
-    assert not envs.has_attr("nonsense")
-    assert envs.get_attr("action_meanings", 1) == [envs.envs.action_meanings]
-    assert envs.env_is_wrapped(gym.Wrapper) == [False, False]
-    with pytest.raises(AttributeError, match="only action_masks"):
-        envs.env_method("render")
-    with pytest.raises(AttributeError, match="make another one"):
-        envs.set_attr("buckets", 3)
-    envs.close()
-    with pytest.raises(ConfigError, match="SAME_STEP"):
-        RoutingVecEnv(make_routing_vec(HLE, 2))
 
 
 def test_maskable_ppo_takes_only_what_is_offered() -> None:

@@ -1,9 +1,11 @@
-"""The pages that the site is built of: what lies outside docs/ is among them, and links lead to where it is."""
+"""The pages that the site is built of, with what lies outside docs/ and links to where it is; and those that a newcomer
+reads have what is run."""
 
 from __future__ import annotations
 
 import re
 
+from scripts.newcomer import FENCE, PAGES, commands, first_episode
 from scripts.prepare_site import place_of, prepared
 from tests.paths import REPOSITORY
 
@@ -29,3 +31,13 @@ def test_code_stays_as_it_is() -> None:
     fences = re.compile(r"^```.*?^```", re.M | re.S)
     own = fences.findall((REPOSITORY / "docs" / "trainers" / "trl.md").read_text(encoding="utf-8"))
     assert fences.findall(prepared()["trainers/trl.md"]) == own
+
+
+def test_the_pages_that_are_read_have_what_is_run() -> None:
+    for name in PAGES:
+        text = (REPOSITORY / name).read_text(encoding="utf-8")
+        blocks = FENCE.findall(text)
+        assert 2 * len(blocks) == text.count("\n```"), f"{name}: a fence that no block was read from"
+        assert any(kind == "python" and not title for kind, title, _ in blocks) or "own-tools" in name
+    assert first_episode((REPOSITORY / "README.md").read_text(encoding="utf-8")).startswith("import gymnasium")
+    assert commands("a \\\n  b\nc   # why\n\nd 'x\ny'") == ["a \\\n  b", "c", "d 'x\ny'"]

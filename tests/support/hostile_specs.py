@@ -1,6 +1,6 @@
 """Specs that were written to fill the memory, to take for ever, to read the clock or to get out of the fence.
 
-Each variant spoils one part of a spec that is good. tests/synth/authors/test_hostile_specs.py plays them.
+Each variant spoils one part of a spec that is good. tests/synth/authors/test_hostile_authors.py plays them.
 """
 
 from __future__ import annotations

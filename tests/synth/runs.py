@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from toolorchestra.envs.models import ChatRequest, ScriptedModel
@@ -52,6 +55,22 @@ def made(
     author = LlmAuthor("a library", spent)
     run = pipeline.SynthesisRun(author, settings, work, folder / "out", "a library", solvers)
     return asyncio.run(pipeline.make(run)), spent
+
+
+_SCRATCH = tempfile.TemporaryDirectory()
+
+
+@cache
+def honest() -> tuple[Path, pipeline.Made, PaidModel]:
+    """The folder of one run by an author who makes no mistake, made once for all tests; and the run."""
+    folder = Path(_SCRATCH.name) / "honest"
+    return folder, *made(folder)
+
+
+def copied(folder: Path) -> Path:
+    """A copy of that run's folder."""
+    shutil.copytree(honest()[0], folder)
+    return folder
 
 
 def slipping(stage: str, slip: Slip, *, always: bool = False) -> ScriptedParts:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from tests.agents.engines.conformance import CONFIG, STOP, VOCABULARY, assert_agreement, conversations
 from tests.vllm.conftest import HIDDEN, SHAPE
-from tests.vllm.handover import Shape, measure
 from toolorchestra.agents.engines.base import LossParams, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.tiny import build_model
@@ -68,14 +67,6 @@ def test_the_adapter_alone_is_handed_over_after_the_first_time(
     assert [folder.name for folder in adapting.folder.glob("adapter-*")] == [f"adapter-{adapting.version}"]
 
 
-def test_what_50_steps_at_the_presets_rate_changed_is_sampled_from(adapting: VllmSampler) -> None:
-    """To a hundredth, as KL divergences go. Weights of 16 bits that the adapter was added into fail this."""
-    before, alone, merged, slow, slow_merged = measure(adapting, Shape(), [1e-5, 1e-6], 50)
-    assert before.to_start < 1e-9
-    assert max(alone.ratio, slow.ratio) < 0.01 < merged.ratio < 1 < slow_merged.ratio
-    assert abs(alone.lost) < 0.01 < 0.5 < slow_merged.lost
-
-
 def test_engines_take_turns_with_adapters_and_whole_models(adapting: VllmSampler) -> None:
     """Over other weights, and without an adapter: nothing of the one is left to the other."""
     adapted, other, whole = engine_with(adapting), engine_with(adapting, seed=1), engine_with(adapting, CONFIG, 2)
@@ -84,17 +75,6 @@ def test_engines_take_turns_with_adapters_and_whole_models(adapting: VllmSampler
             data = conversations(made)
             assert_agreement(made, data)
             made.train(data, IMITATE, 1e-2)
-
-
-def test_the_average_of_an_adapter_is_sampled_from(adapting: VllmSampler) -> None:
-    made = engine_with(adapting, replace(LORA, average=0.5))
-    made.train(conversations(made), IMITATE, 1e-2)
-    with made.averaged():
-        inside = conversations(made)
-        assert_agreement(made, inside)
-    assert_agreement(made, conversations(made))
-    with pytest.raises(AssertionError):
-        assert_agreement(made, inside)
 
 
 def test_the_weights_below_are_loaded_anew_from_where_they_were_kept(adapting: VllmSampler) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.agents.engines.conformance import CONFIG, STOP, VOCABULARY, SamplerConformance, conversations
 from tests.vllm.conftest import HIDDEN, SHAPE
 from toolorchestra.agents.engines.agreement import Drift
-from toolorchestra.agents.engines.base import LossParams, Sample, SamplingParams
+from toolorchestra.agents.engines.base import LossParams, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.engines.vllm_sampler import VllmConfig, VllmSampler
@@ -29,8 +29,6 @@ def engine_with(sampler: VllmSampler, config: LocalConfig = CONFIG, seed: int = 
 
 
 class TestVllm(SamplerConformance):
-    steps = 25
-
     @pytest.fixture(autouse=True)
     def _with(self, sampler: VllmSampler) -> None:
         self.sampler = sampler
@@ -72,21 +70,6 @@ def test_a_run_stops_when_the_samplers_weights_are_not_the_trainers(sampler: Vll
     made = engine_with(Careless())  # type: ignore[arg-type]
     with pytest.raises(Drift, match="differ from the trainer's by"):
         asyncio.run(made.sample([2, 3], SamplingParams(2)))
-
-
-def test_a_tied_head_left_out_is_refused(sampler: VllmSampler) -> None:
-    weights = [(k, v) for k, v in named_weights(build_model(VOCABULARY, HIDDEN, 2)) if k != "lm_head.weight"]
-    with pytest.raises(ConfigError, match=r"lack lm_head\.weight"):
-        sampler.sync(weights, 10**6)
-
-
-def test_transcripts_that_grow_are_read_from_the_cache(sampler: VllmSampler) -> None:
-    made = engine_with(sampler)
-    prompt = [2 + i % 60 for i in range(150)]
-    asyncio.run(made.sample(prompt, SamplingParams(8)))
-    sampler.stats()
-    asyncio.run(made.sample([*prompt, *range(2, 12)], SamplingParams(8)))
-    assert 0.5 < sampler.stats()["prefix_hits"] < 1
 
 
 @contextlib.contextmanager
@@ -136,26 +119,10 @@ def test_a_turn_has_a_deadline(sampler: VllmSampler) -> None:
     assert asyncio.run(made.sample([2, 3], SamplingParams(2))).tokens
 
 
-def test_two_loops_may_sample_one_after_the_other(sampler: VllmSampler) -> None:
-    """Each collection of rollouts has a loop of its own."""
-    made = engine_with(sampler)
-
-    async def one(seed: int) -> Sample:
-        return await made.sample([seed], SamplingParams(4, 0.0))
-
-    assert asyncio.run(one(5)).tokens == asyncio.run(one(5)).tokens
-
-
 def test_heads_that_the_cpu_build_cannot_run_are_refused() -> None:
     shape = build_model(VOCABULARY, 32, 2).config.to_dict()
     with pytest.raises(ConfigError, match=r"runs attention heads of 32, 64.*this model's have 8.*model\.hidden=128"):
         VllmSampler(shape, [STOP], VllmConfig())
-
-
-def test_a_folder_without_room_is_refused() -> None:
-    huge = {**SHAPE, "vocab_size": 10**12}
-    with pytest.raises(ConfigError, match=r"handing the weights over takes .* GB in a folder.*model\.handover=FOLDER"):
-        VllmSampler(huge, [STOP], VllmConfig())
 
 
 def test_the_weights_that_were_handed_over_go_with_the_sampler(tmp_path: Path) -> None:

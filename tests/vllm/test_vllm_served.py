@@ -34,7 +34,6 @@ from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler, SeveralServers
 from toolorchestra.agents.engines.weights import named_weights
 from toolorchestra.envs.base.actions import parse, render_call
-from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.endpoints import Endpoints
@@ -103,27 +102,6 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
     assert gone(mark, 10) == []
 
 
-class TestServed(SamplerConformance):
-    steps = 15
-
-    @pytest.fixture(autouse=True)
-    def _with(self, endpoints: Endpoints, tmp_path: Path) -> Iterator[None]:
-        url = endpoints.endpoints["tiny"].base_url
-        self.sampler = ServedSampler(SHAPE, [STOP], ServedConfig(url, CONFIG.length, 60.0, handover=str(tmp_path)))
-        yield
-        self.sampler.close()
-
-    def engine(self, config: LocalConfig = CONFIG, seed: int = 0) -> LocalEngine:
-        return LocalEngine(build_model(VOCABULARY, HIDDEN, 2, seed), [STOP], config, self.sampler)
-
-    def test_growing_transcripts_hit_the_servers_cache(self) -> None:
-        made = self.engine()
-        prompt = [2 + i % 60 for i in range(150)]
-        for more in ([], [5, 6]):
-            asyncio.run(made.sample([*prompt, *more], SamplingParams(4)))
-        assert 0.3 < self.sampler.stats()["prefix_hits"] < 1
-
-
 def test_adapters_are_served_over_the_model_that_the_server_has(endpoints: Endpoints, tmp_path: Path) -> None:
     config = ServedConfig(endpoints.endpoints["tiny"].base_url, CONFIG.length, 60.0, handover=str(tmp_path))
     whole, apart = ServedSampler(SHAPE, [STOP], config), ServedSampler(SHAPE, [STOP], replace(config, adapters=True))
@@ -147,8 +125,6 @@ def test_adapters_are_served_over_the_model_that_the_server_has(endpoints: Endpo
 
 class TestSeveralServed(SamplerConformance):
     """Two real servers behind one sampler do what one does."""
-
-    steps = 15
 
     @pytest.fixture(autouse=True)
     def _with(self, endpoints: Endpoints, tmp_path: Path) -> Iterator[None]:
@@ -179,11 +155,6 @@ class TestSeveralServed(SamplerConformance):
         made.train(data, LossParams("cross_entropy"), 1e-2)
         assert_agreement(made, conversations(made))
         assert not self.said
-
-
-def test_a_server_that_is_not_there_is_said() -> None:
-    with pytest.raises(ConfigError, match=r"no server at http://127\.0\.0\.1:9/v1 .*start one: vllm serve MODEL"):
-        ServedSampler(SHAPE, [STOP], ServedConfig("http://127.0.0.1:9/v1"))
 
 
 @pytest.mark.skipif(not SMOLLM.is_dir(), reason=f"no SmolLM2 at {SMOLLM}; scripts/unpack_smollm.py writes it")

@@ -14,7 +14,6 @@ import pytest
 from tests.vllm.doors import ID, demonstrations
 from tests.vllm.processes import children
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart
-from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import LossParams
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, Trajectory, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts, factory_of
@@ -75,45 +74,6 @@ def test_grpo_learns_as_it_does_with_the_local_sampler(made: tuple[Any, Chat], t
         seen = curve(engine, chat)
         assert 0.2 < seen[0] < 0.8, seen
         assert sum(seen[-2:]) / 2 > 0.9, seen
-
-
-def test_64_episodes_of_several_turns_at_once(made: tuple[Any, Chat], tmp_path: Path) -> None:
-    engine, chat = made
-    imitate(engine, chat, tmp_path)
-    got = Rollouts(engine, chat, PARAMS).collect(jobs(99, 64))
-    assert not any(t.measure.failed for t in got)
-    assert sum(t.turns >= 2 for t in got) > 32
-    data = [d for t in got for s in t.sequences for d in [_datum(s)]]
-    for datum, scored in zip(data, engine.logprobs(data), strict=True):
-        sampled = [p for p, a in zip(datum.logprobs, datum.mask, strict=True) if a]
-        assert sampled == pytest.approx(scored, abs=1e-4)
-
-
-def _datum(sequence: Any) -> Any:
-    return sequence.datum(1.0)
-
-
-def test_the_trainer_runs_on_it_and_resumes(made: tuple[Any, Chat], tmp_path: Path) -> None:
-    """The tiny preset's own worlds, without a warm start: turns of an untrained model are long, and many."""
-    engine, chat = made
-    config = replace(
-        preset("tiny"),
-        model=MODEL,
-        steps=1,
-        groups=4,
-        rollouts=4,
-        baselines=(),
-        average=0.0,
-        evaluate_every=1,
-        evaluation_tasks=4,
-        warm_start=WarmStart(steps=0),
-        advantage=AdvantageParams(),
-    )
-    run = train(config, tmp_path, engine, chat, resume=False, say=lambda _: None)
-    assert run.step == 1
-    rows = list(read(tmp_path / "metrics.jsonl"))
-    assert [r["failed"] for r in rows if r["kind"] == "train"] == [0]
-    assert train(config, tmp_path, engine, chat, resume=True, say=lambda _: None).step == 1
 
 
 def test_a_crash_fails_the_episodes_in_flight_and_the_run_goes_on(made: tuple[Any, Chat], tmp_path: Path) -> None:

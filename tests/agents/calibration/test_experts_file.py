@@ -15,13 +15,13 @@ import pytest
 
 from tests.agents.calibration.made_outcomes import Truth, drawn
 from tests.two_texts import raises
-from toolorchestra.agents.calibration.experts_file import NEVER, FileOptions, make_experts, some, write_experts
+from toolorchestra.agents.calibration.experts_file import NEVER, FileOptions, make_experts, write_experts
 from toolorchestra.agents.calibration.experts_fit import FitFile, fit, read_fit, write
 from toolorchestra.agents.commands import recorded
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Answer, Question
 from toolorchestra.envs.models.simulated import load_experts, packaged
-from toolorchestra.envs.tools.tool_config import ToolConfig, ToolEntry, load
+from toolorchestra.envs.tools.tool_config import ToolConfig, load
 
 TRUTH = Truth(tasks=80, models=3, runs=3, families=3)
 SUBJECT_OF = {"math": ["family 0"], "code": ["family 1", "family 2"]}
@@ -165,27 +165,6 @@ def test_what_the_recording_does_not_know_is_refused_or_taken(fitted: Path, tmp_
     assert seconds * old.law.seconds.mean(stretch) == pytest.approx(old.seconds["answer"], rel=0.01)
 
 
-def test_tools_without_experts_make_none(read: FitFile) -> None:
-    with raises(ConfigError, r"offers no experts, .*; take one that does, such as tool_config", "--tools paper"):
-        make_experts(read, ToolConfig("bare", (ToolEntry("submit", "submit"),)))
-
-
-def test_lengths_that_nobody_knows_are_refused(fitted: Path, tmp_path: Path) -> None:
-    told = json.loads(fitted.read_text())
-    models = {name: {k: v for k, v in one.items() if k != "seconds"} for name, one in told["models"].items()}
-    without = changed(fitted, tmp_path, models=models)
-    said = "does not know the seconds of 'model 0', .*; take them from packaged experts with rest_from='2026-11', or"
-    with raises(ConfigError, said, "--rest-from 2026-11"):
-        make_experts(without, ANSWERERS, CHOICES)
-    with raises(ConfigError, "and experts 2026-11 have no 'large'; record them$", ""):
-        make_experts(without, ANSWERERS, replace(CHOICES, rest_from="2026-11"))
-
-
-def test_a_long_list_of_names_is_cut() -> None:
-    assert some(["a", "b"]) == "a, b"
-    assert some([f"m{n}" for n in range(11)]) == "m0, m1, m2, m3, m4, m5, m6, m7 and 3 more"
-
-
 @pytest.mark.parametrize(
     ("choices", "said", "option"),
     [
@@ -193,11 +172,6 @@ def test_a_long_list_of_names_is_cut() -> None:
             FileOptions({"answer-1": "modle 0"}),
             r"^stands of 'answer-1': no recorded model 'modle 0'; .* Did you mean 'model 0'",
             "--as answer-1=MODEL",
-        ),
-        (
-            FileOptions({"answr-1": "model 0"}),
-            r"^stands: no expert 'answr-1'; .* Did you mean 'answer-1'",
-            "--as EXPERT=MODEL",
         ),
         (
             FileOptions({"answer-1": "model 0", "large": "model 1"}),
@@ -208,16 +182,6 @@ def test_a_long_list_of_names_is_cut() -> None:
             replace(CHOICES, subjects={"maths": ["family 0"]}),
             r"^subjects: no subject 'maths'; .* Did you mean 'math'",
             "--family SUBJECT=FAMILY",
-        ),
-        (
-            replace(CHOICES, subjects={"math": ["family 9"]}),
-            r"^subjects of 'math': no recorded family 'family 9'",
-            "--family math=FAMILY",
-        ),
-        (
-            replace(CHOICES, rest_from="2026-12"),
-            r"^rest_from: no packaged experts '2026-12'; valid: 2026-11",
-            "--rest-from 2026-11",
         ),
     ],
 )
@@ -231,7 +195,6 @@ def test_what_cannot_be_is_refused(read: FitFile, choices: FileOptions, said: st
     [
         (None, "no fit can be read at .*; toolorchestra recorded fit OUTCOMES --out FILE makes one"),
         ("task,model", "a JSON file of fitted experts expected, and it is no JSON"),
-        ('{"law": {}, "models": {}}', "a file of kind 'fitted experts' expected, got kind None"),
         ("[1]", r"a file of kind 'fitted experts' expected, got \[1\]"),
         ('{"kind": "fitted experts", "format": 9}', "format 1 expected, got 9; fit the recording again"),
         (

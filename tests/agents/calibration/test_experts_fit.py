@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.agents.calibration.made_outcomes import Truth, drawn
-from tests.agents.calibration.recovered import recovered
+from tests.agents.calibration.made_outcomes import Truth, drawn, recovered
 from tests.support.stand_in import recorded, truth
 from toolorchestra.agents.calibration import goodness
 from toolorchestra.agents.calibration.experts_fit import FitFile, as_json, fit, read_fit, shared, write
-from toolorchestra.agents.calibration.goodness import coverage, facts, families_left_out, simulated
-from toolorchestra.agents.calibration.skills_and_lengths import Counts, below, fit_success, quantile
+from toolorchestra.agents.calibration.goodness import coverage, facts, families_left_out
+from toolorchestra.agents.calibration.skills_and_lengths import Counts, fit_success
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.models.simulated import Skill, read_experts
 from toolorchestra.envs.outcomes.table import Outcomes, OutcomesBuilder
@@ -28,12 +27,6 @@ def rows() -> Outcomes:
     return drawn(TRUTH)
 
 
-def test_the_normal_distribution_is_itself() -> None:
-    assert below(0.0) == pytest.approx(0.5)
-    assert below(1.959964) == pytest.approx(0.975, abs=1e-6)
-    assert quantile(below(np.array([-2.5, 0.3, 1.7]))) == pytest.approx([-2.5, 0.3, 1.7], abs=1e-4)
-
-
 def test_skills_and_deviations_are_found_again(rows: Outcomes) -> None:
     found = fit_success(Counts.of(rows))
     assert found.task_sd == pytest.approx(TRUTH.task_sd, abs=0.2)
@@ -41,12 +34,6 @@ def test_skills_and_deviations_are_found_again(rows: Outcomes) -> None:
     order = [rows.models.index(f"model {m}") for m in range(TRUTH.models)]
     assert np.abs(found.skill[:, order] - TRUTH.skill()).mean() < 0.3
     assert np.corrcoef(found.skill[:, order].ravel(), TRUTH.skill().ravel())[0, 1] > 0.95
-
-
-def test_independent_runs_share_nothing() -> None:
-    found = fit_success(Counts.of(drawn(replace(TRUTH, task_sd=0.0, pair_sd=0.0))))
-    assert found.task_sd < 0.2
-    assert found.pair_sd < 0.25
 
 
 def test_lengths_are_found_again(rows: Outcomes) -> None:
@@ -103,31 +90,11 @@ def test_facts_by_hand() -> None:
     assert found["where the best always fails, another is right half of the time"] == 0.0
 
 
-def test_simulated_rows_know_what_the_recorded_ones_knew(rows: Outcomes) -> None:
-    again = simulated(fit(rows, draws=2), seed=1)
-    assert len(again) == len(rows)
-    assert not np.isfinite(again.measures["usd"]).any()
-    assert np.isfinite(again.measures["seconds"]).all()
-    assert not np.array_equal(again.success, rows.success)
-
-
 def test_what_is_left_out_is_foretold_with_intervals_that_cover(rows: Outcomes) -> None:
     families = families_left_out(rows)
     assert set(families) == {f"family {n}" for n in range(4)}
     found = [one for of_family in families.values() for one in of_family]
     assert coverage(found) > 0.8
-
-
-def test_a_family_that_is_nothing_like_the_others_is_not_foretold() -> None:
-    made = OutcomesBuilder("odd")
-    rng = np.random.default_rng(0)
-    for task in range(80):
-        family = task % 4
-        for model in range(6):
-            for run in range(2):
-                right = rng.random() < (0.97 if family == 3 else 0.1 + 0.02 * model)
-                made.add(f"t{task}", f"m{model}", bool(right), family=str(family), run=run)
-    assert coverage(families_left_out(made.made())["3"]) < 0.5
 
 
 def test_warnings_say_what_the_rows_cannot(tmp_path: Path) -> None:
@@ -167,13 +134,6 @@ def test_a_fit_is_the_same_each_time(rows: Outcomes) -> None:
     assert as_json(fit(rows, draws=4)) == as_json(fit(rows, draws=4))
 
 
-def test_the_fit_says_what_was_left_out() -> None:
-    rows = drawn(Truth(tasks=20, models=2, runs=2, families=2))
-    told = fit(replace(rows, left_out={"rows of several experts": 7}), draws=2).warnings
-    assert "left out: 7 rows of several experts" in told
-    assert not any("left out" in sentence for sentence in fit(rows, draws=2).warnings)
-
-
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> FitFile:
     file = tmp_path_factory.mktemp("fit") / "experts.json"
@@ -190,18 +150,3 @@ def test_known_numbers_lie_in_their_intervals(found: FitFile, known: dict[str, S
     told = recovered(found, known)
     assert len(told) == 2 + 2 * 4 + 3 * 3
     assert coverage(told) >= 0.8, [one for one in told if not one.covered]
-
-
-def test_numbers_of_other_experts_do_not(found: FitFile, known: dict[str, Skill]) -> None:
-    names = list(known)
-    turned = {name: known[other] for name, other in zip(names, [*names[1:], names[0]], strict=True)}
-    assert coverage([one for one in recovered(found, turned) if one.what.startswith("skill")]) < 0.5
-
-
-def test_what_a_fit_does_not_know_is_left_out(known: dict[str, Skill], tmp_path: Path) -> None:
-    rows = recorded(40, 1, seed=2)
-    rows.measures["seconds"][:] = float("nan")
-    write(fit(rows, draws=5), tmp_path / "experts.json")
-    told = {one.what for one in recovered(read_fit(tmp_path / "experts.json"), known)}
-    assert not any(name.startswith("seconds") for name in told)
-    assert "tokens pair_sd" not in told  # one run of each model on each task

@@ -1,7 +1,8 @@
-"""How a command ends: which exit code, and which sentence, for each way in which it can go wrong."""
+"""How a command ends, and which sentence tells what went wrong; and no server, file or task steers the terminal."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import errno
 import io
@@ -14,10 +15,14 @@ import gymnasium as gym
 import pytest
 
 from tests.command_line import unboxed
+from tests.support.loopback import Loopback, ServerReply
+from toolorchestra.agents.commands import console, evaluate
 from toolorchestra.agents.commands.console import check_counts, check_folder, check_spend_cap, command
 from toolorchestra.agents.engines.base import TrainingFailed
 from toolorchestra.agents.training.checkpoint import CheckpointError
+from toolorchestra.agents.training.metrics import Progress
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, WithOption
+from toolorchestra.synth import lint, make_domain, prove
 
 
 @dataclass(frozen=True)
@@ -85,32 +90,23 @@ def test_what_went_wrong_is_said_in_a_line(error: Exception, code: int, capsys: 
     assert capsys.readouterr() == ("", "error: x is wrong\n")
 
 
-def test_an_option_is_named_on_the_command_line_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = ConfigError("it exists; give again=True", command_line="--again")
-    assert str(pickle.loads(pickle.dumps(wrong))) == str(wrong) == "it exists; give again=True"
-    assert ending(pickle.loads(pickle.dumps(wrong))) == 2
-    assert capsys.readouterr().err == "error: it exists; give again=True. On the command line: --again\n"
-
-
-@pytest.mark.parametrize("kind", [Outage, SpendCapReached, CheckpointError, TrainingFailed])
-def test_what_broke_off_names_its_option_too(kind: type[WithOption], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "code"), [(ConfigError, 2), (Outage, 1), (SpendCapReached, 1), (CheckpointError, 1), (TrainingFailed, 1)]
+)
+def test_an_option_is_named_on_the_command_line_alone(
+    kind: type[WithOption], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     broken = pickle.loads(pickle.dumps(kind("it is away; go on with resume=True", command_line="--resume")))
     assert str(broken) == "it is away; go on with resume=True"
-    assert ending(broken) == 1
+    assert ending(broken) == code
     said = "error: it is away; go on with resume=True. On the command line: --resume\n"
     assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize("end", [".", "?"])
-def test_a_text_that_is_a_whole_sentence_gets_no_second_full_stop(end: str, capsys: pytest.CaptureFixture[str]) -> None:
-    ending(ConfigError(f"no model 'x'; valid: y{end}", command_line="--model y"))
-    assert capsys.readouterr().err == f"error: no model 'x'; valid: y{end} On the command line: --model y\n"
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_without_room_on_the_disk_it_says_how_to_go_on(number: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ending(OSError(number, "no room")) == 1
-    assert capsys.readouterr().err == f"error: [Errno {number}] no room; free space, then go on with --resume\n"
+def test_without_room_on_the_disk_it_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        assert ending(OSError(number, "no room")) == 1
+        assert capsys.readouterr().err == f"error: [Errno {number}] no room; free space, then go on with --resume\n"
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "the disk is broken"), RuntimeError("a bug")])
@@ -173,3 +169,52 @@ def test_a_spend_cap_is_an_amount(usd: float) -> None:
     check_spend_cap(0.01)
     with pytest.raises(ConfigError, match=rf"--spend-cap: a number of dollars above 0 expected, got {usd!r}"):
         check_spend_cap(usd)
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202e\x9b1m\r"
+FORBIDDEN = set("\x1b\x07\u202e\x9b\r")
+COMMANDS = [
+    *Path(console.__file__).parent.glob("*.py"),
+    *(Path(str(m.__file__)) for m in (make_domain, prove, lint)),
+]
+OWN_COLOURS = ("render.opening", "render.turn")
+"""What play prints with colours of its own, and with all else spelled."""
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """A command's options: none."""
+
+
+def test_commands_print_by_the_one_function_that_spells() -> None:
+    nodes = [node for path in COMMANDS for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    calls = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "print"]
+    bare = [one for one in map(ast.unparse, calls) if "spelled(" not in one and not any(o in one for o in OWN_COLOURS)]
+    assert calls
+    assert bare == []
+
+
+def test_an_error_is_spelled(capsys: pytest.CaptureFixture[str]) -> None:
+    def run(_: NoOptions) -> int:
+        raise ConfigError(HOSTILE)
+
+    assert console.command(NoOptions, run, []) == console.USAGE
+    assert capsys.readouterr().err.startswith("error: \\x1b]0;owned")
+
+
+def test_what_a_server_says_is_spelled_in_a_table_s_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    fault = ServerReply(body=HOSTILE + "\nforged line", status=500)
+    with Loopback(lambda asked: ServerReply() if asked.path.endswith("health") else fault) as server:
+        given = ["--env", "FRAMES-v0", "--split", "test", "--tasks", "1", "--policy", "cheap"]
+        assert evaluate.main([*given, "--backends", f"index={server.base_url}"]) == console.FAILED
+    out, err = capsys.readouterr()
+    assert "\\x1b]0;owned" in out
+    assert not FORBIDDEN & set(out + err)
+    assert not any(line.startswith("forged") for line in out.splitlines())
+
+
+def test_a_run_s_line_of_progress_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Progress(2).show(1, HOSTILE + "\nforged", always=True)
+    err = capsys.readouterr().err
+    assert not FORBIDDEN & set(err)
+    assert err.count("\n") == 1

@@ -1,8 +1,10 @@
-"""The command line names real backends, and says what to type where one is missing."""
+"""`evaluate` and `compare`, called in this process: tables, files, new bills, exit codes, and what to type where
+something is missing."""
 
 from __future__ import annotations
 
 import json
+import random
 import re
 import signal
 import subprocess
@@ -11,91 +13,180 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import TOOLORCHESTRA, toolorchestra, unboxed
+from tests.agents.evaluation.made_rows import made_row, write_run
+from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of
+from tests.command_line import TOOLORCHESTRA, ended, unboxed
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.tau2_playing import needs_package
+from toolorchestra.agents.commands import compare, evaluate
 from toolorchestra.agents.evaluation.rows import read_rows
+from toolorchestra.envs.base.types import Question
+from toolorchestra.envs.domains.frames.source import FramesSource
+from toolorchestra.envs.registration import register
+
+Capture = pytest.CaptureFixture[str]
+HLE = ["--env", "HLE-v0", "--split", "test"]
+FRAMES = ["--env", "FRAMES-v0", "--split", "test"]
 
 
-def test_an_index_is_built_named_recorded_and_replayed_without_it(tmp_path: Path) -> None:
-    index, tape = tmp_path / "index", tmp_path / "tape.jsonl"
-    made = toolorchestra("index", "embedded:frames", index)
-    assert made.returncode == 0, made.stderr
-    assert "bm25, 3728 passages" in made.stdout
-    common = ("--env", "FRAMES-v0", "--split", "test", "--tasks", "3", "--policy", "cheap", "expensive")
-    recorded = toolorchestra("evaluate", *common, "--backends", f"index={index}", f"record={tape}")
-    assert recorded.returncode == 0, recorded.stderr
-    assert "models SIMULATED" in recorded.stdout
-    for file in index.rglob("*"):
-        if file.is_file():
-            file.unlink()
-    replayed = toolorchestra("evaluate", *common, "--backends", f"index={index}", f"replay={tape}")
-    assert replayed.returncode == 0, replayed.stderr
-    digests = [re.findall(r"(\S+ \$) for the trials; (digest \w+)", out) for out in (recorded.stdout, replayed.stdout)]
-    assert digests[0] == digests[1]
-    assert len(digests[0]) == 1
-    missed = toolorchestra("evaluate", *common, "--seed", "5", "--backends", f"index={index}", f"replay={tape}")
-    assert "no recording of this" in missed.stdout
+def table(out: str, title: str) -> dict[str, list[str]]:
+    """The first table below a title: its lines by policy."""
+    below = out.split(f"{title}\n\n", 1)[1].split("\n\n")[0].splitlines()
+    return {line.split()[0]: line.split() for line in below[1:]}
+
+
+def test_policies_are_compared_on_each_environment_and_split(capsys: Capture) -> None:
+    words = ["--tasks", "3", "--policy", "cheapest", "oracle", "--seed", "4"]
+    assert evaluate.main([*words, "--split", "train", "test"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("prices paper-2025-11, SIMULATED\n")
+    for title in ("HLE-v0 train", "HLE-v0 test", "FRAMES-v0 train", "FRAMES-v0 test"):
+        rows = table(out, title)
+        assert list(rows) == ["cheapest", "oracle"]
+        assert [row[1:3] for row in rows.values()] == [["3", "3"]] * 2
+        assert float(rows["oracle"][3]) >= float(rows["cheapest"][3])
+    assert "subject: " not in out
+    assert evaluate.main([*words, "--env", "HLE-v0", "--each", "tools=plain,paper"]) == 0
+    out, err = capsys.readouterr()
+    assert {"HLE-v0, tools=plain test", "HLE-v0, tools=paper test"} < set(out.splitlines())
+    assert err == ""
+
+
+def test_over_an_index_a_run_says_what_it_spent_and_its_replay_spends_the_same(tmp_path: Path, capsys: Capture) -> None:
+    tape = str(tmp_path / "tape.jsonl")
+    common = [*FRAMES, "--tasks", "2", "--policy", "cheap", "random", "--backends", "index=embedded"]
+    said = []
+    for mode in ("record", "replay"):
+        assert evaluate.main([*common, f"{mode}={tape}"]) == 0
+        said.append(capsys.readouterr().out)
+    spent = [re.findall(r"^([\d.]+) \$ for the trials; digest (\w+)$", out, re.M) for out in said]
+    assert len(spent[0]) == 1
+    assert spent[0] == spent[1]
+    assert evaluate.main([*common, f"replay={tape}", "--seed", "9"]) == 1
+    assert re.search(r"^failed \d+ times: .*no recording of this", capsys.readouterr().out, re.M)
+
+
+def test_real_questions_are_asked_in_their_order(tmp_path: Path, capsys: Capture) -> None:
+    """Whose columns are called otherwise, by a model behind an endpoint."""
+    rows = [{"key": f"q{n}", "ask": f"What is {n} + {n}?", "gold": str(2 * n)} for n in range(4)]
+    path = tmp_path / "questions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fields = ["--dataset", str(path), "id=key", "question=ask", "answer=gold"]
+    with Loopback(expert) as server:
+        words = ["--env", "HLE-v0", *fields, "--backends", file_of(tmp_path, server), "index=embedded"]
+        assert evaluate.main([*words, "--tasks", "2", "--policy", "cheap", "--at-once", "1"]) == 0
+        asked = [n for n in range(4) if any(f"What is {n} + {n}?" in seen.text for seen in server.seen)]
+    assert asked == [0, 1]
+    out = capsys.readouterr().out
+    assert "SIMULATED" not in out
+    assert table(out, "HLE-v0 all")["cheap"][1:3] == ["2", "2"]
+
+
+def test_what_failed_is_not_known_and_the_exit_code_says_so(tmp_path: Path, capsys: Capture) -> None:
+    def gone(asked: ReceivedRequest) -> ServerReply:
+        said = f"gone for {asked.number}" if asked.number % 2 else "gone"
+        return ServerReply(said, 410) if "<answer>" in asked.text else expert(asked)
+
+    with Loopback(gone) as server:
+        file = file_of(tmp_path, server, retries=0, failures_to_open=1000)
+        words = [*HLE, "--tasks", "16", "--policy", "cheap", "--backends", file, "--at-once", "1"]
+        assert evaluate.main(words) == 1
+    out = capsys.readouterr().out
+    cheap = table(out, "HLE-v0 test")["cheap"]
+    assert cheap[1:4] == ["16", "0", "0.0-100.0"]
+    failed = re.findall(r"^failed (\d+) times: .*gone.*$", out, re.M)
+    (more,) = re.findall(r"^and (\d+) more, of \d+ other kinds$", out, re.M)
+    assert len(failed) == 5  # the commonest say enough
+    assert sum(map(int, failed)) + int(more) == 16
+
+
+def test_a_spend_cap_holds_over_all_environments(tmp_path: Path, capsys: Capture) -> None:
+    words = ["--split", "test", "--tasks", "9", "--policy", "cheapest", "--spend-cap", "0.0000001"]
+    assert evaluate.main([*words, "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert table(out, "HLE-v0 test")["cheapest"][1:3] == ["9", "0"]
+    assert table(out, "FRAMES-v0 test")["cheapest"][1:4] == ["9", "0", "0.0-100.0"]
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert {row["status"] for row in rows} == {"cut"}
+    assert len(rows) < 9
+    for amount in ("0", "-1", "nan"):
+        assert ended(evaluate.main, [*words[:-1], amount]) == 2
+        assert "--spend-cap: a number of dollars above 0 expected" in unboxed(capsys.readouterr().err)
+
+
+class InterruptedSource(FramesSource):
+    """Ctrl-C is pressed while a task is drawn: the first whose text is long enough."""
+
+    drawn = 0
+
+    def generate(self, rng: random.Random) -> Question:
+        type(self).drawn += 1
+        if self.drawn == 40:
+            signal.raise_signal(signal.SIGINT)
+        return super().generate(rng)
+
+
+@pytest.mark.parametrize(("real", "policy"), [([], "cheapest"), (["--backends", "index=embedded"], "cheap")])
+def test_an_interrupt_shows_what_was_played_before_it(real: list[str], policy: str, capsys: Capture) -> None:
+    register("Tests/Interrupted-v0", f"{__name__}:InterruptedSource")
+    InterruptedSource.drawn = 0
+    words = ["--env", "Tests/Interrupted-v0", "--split", "train", "--tasks", "100", "--policy", policy, *real]
+    assert evaluate.main([*words, "--at-once", "1"]) == 130
+    out, err = capsys.readouterr()
+    assert err == "stopped\n"
+    known = int(table(out, "Tests/Interrupted-v0 train")[policy][2])
+    assert 10 < known < 40
+
+
+def test_an_environment_that_takes_no_backends_is_not_played_over_real_ones(capsys: Capture) -> None:
+    register("Tests/Adder-v0", "toolorchestra.envs.domains.toy:AdderSource")
+    assert evaluate.main(["--env", "Tests/Adder-v0", "--backends", "index=embedded"]) == 2
+    assert "no environment over real backends 'Tests/Adder-v0'; valid: ToolOrchestra/" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("words", "says"),
     [
-        (["--backends", "none.toml"], "no file of backends 'none.toml'"),
-        (["--backends", "index=nowhere"], "toolorchestra index build CORPUS nowhere"),
-        (["--backends", "replay=none.jsonl"], "record one first"),
-        (["--backends", "record=a", "cache=b"], "one cassette at a time"),
-        (["--dataset", "some/set", "--backends", "index=embedded"], "some/set@COMMIT"),
-        (["--backends", "sandbox=e2b"], "export E2B_API_KEY="),
-        (["--backends", "index=embedded", "--policy", "chat"], "--backends FILE"),
-        (["--backends", "judge=gpt-5-mini"], "the judge gpt-5-mini is a model: name its endpoint: --backends FILE"),
+        (["--env", "ToolScale-v0", "--backends", "index=embedded"], "no endpoint of a model; add [endpoints.NAME]"),
+        (["--env", "CartPole-v1"], "no environment "),
+        (["--env", "HEL-v0", "--env", "HLE-v0"], "no environment 'HEL-v0'; valid: "),
+        (["--resume"], "--resume goes on with a run's folder: name it with --out FOLDER"),
+        (["--player", "fit_task=3"], "Did you mean 'fit_tasks'?"),
+        ([*HLE, "--backends", "record=a", "replay=b"], "one cassette at a time; got record=, replay="),
+        ([*HLE, "--backends", "judge=gpt-5-mini"], "the judge gpt-5-mini is a model: name its endpoint: --backends F"),
+        ([*HLE, "--backends", "index=embedded", "--policy", "chat"], "On the command line: --backends FILE\n"),
+        ([*HLE, "--backends", "index=nowhere"], "toolorchestra index build CORPUS nowhere"),
+        ([*HLE, "--backends", "replay=none.jsonl"], "record one first"),
+        ([*HLE, "--dataset", "some/set", "--backends", "index=embedded"], "some/set@COMMIT"),
+        ([*HLE, "--backends", "sandbox=e2b"], "export E2B_API_KEY="),
+        ([*HLE, "--backends", "sandbox=unsafe-exec"], "no sandbox 'unsafe-exec'"),
+        (["--env", "no_module:Some-v0"], "no_module"),
+        ([*HLE, "--backends", "index=embedded", "--policy", "oracle"], "policy 'oracle' plays questions to simulated "),
+        ([*HLE, "--policy", "cheep"], "no policy 'cheep'; valid: always:EXPERT, cascade, chat, "),
+        ([*HLE, "--policy", "."], "It is a folder; a run's trained model is checkpoint:."),
+        ([*HLE, "--dataset", "q.jsonl", "question"], "--dataset takes NAME=VALUE, got 'question'"),
+        ([*HLE, "--backends", "indx=embedded"], "Did you mean 'index'?"),
+        ([*HLE, "--backends", "sandbox=landlok"], "Did you mean 'landlock'?"),
+        ([*HLE, "--backends", "web=perhaps"], "web=true or web=false expected, got 'perhaps'"),
+        ([*HLE, "--env", "HLE-v0", "max_turns=3"], "--env HLE-v0 stands there twice; --each NAME=VALUE,VALUE"),
+        ([*HLE, "--each", "max_turns"], "--each takes NAME=VALUE, got 'max_turns'"),
+        (["--split", "dev", "--tasks", "1"], "dev"),
     ],
 )
-def test_what_is_missing_is_said_with_what_to_type(arguments: list[str], says: str) -> None:
-    done = toolorchestra("evaluate", "--env", "HLE-v0", "--split", "test", "--tasks", "1", *arguments)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_plain_execution_is_not_among_the_sandboxes() -> None:
-    done = toolorchestra("evaluate", "--backends", "sandbox=unsafe-exec")
-    assert done.returncode == 2
-    assert "no sandbox 'unsafe-exec'" in done.stderr
-
-
-def test_one_spend_cap_for_the_whole_run_and_none_that_is_no_amount() -> None:
-    common = ("--env", "HLE-v0", "--env", "FRAMES-v0", "--split", "test", "--tasks", "2", "--policy", "cheapest")
-    done = toolorchestra("evaluate", *common, "--spend-cap", "0.0000001")
-    assert done.returncode == 0, done.stderr
-    assert re.findall(r"^cheapest +2 +0 +0\.0-100\.0 ", done.stdout, re.M) == ["cheapest  2      0   0.0-100.0 "] * 2
-    for amount in ("0", "-1", "nan", "much"):
-        refused = toolorchestra("evaluate", *common, "--spend-cap", amount)
-        assert refused.returncode == 2
-        assert "--spend-cap: a number of dollars above 0 expected" in unboxed(refused.stderr) or amount == "much"
-
-
-@pytest.mark.parametrize("real", [[], ["--backends", "index=embedded"]])
-def test_an_interrupt_shows_what_was_played(real: list[str], tmp_path: Path) -> None:
-    policy = "cheap" if real else "oracle"
-    command = [*TOOLORCHESTRA, "evaluate", "--tasks", "1500", "--policy", policy, "--out", str(tmp_path), *real]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as evaluation:
-        while not (tmp_path / "rows.jsonl").is_file():
-            time.sleep(0.01)
-        evaluation.send_signal(signal.SIGINT)
-        out, err = evaluation.communicate(timeout=60)
-    assert (evaluation.returncode, err) == (130, "stopped\n")
-    known = [int(count) for count in re.findall(rf"^{policy} +1500 +(\d+) ", out, re.M)]
-    assert 0 < known[0] < 1500
-    assert known[0] == len(list(read_rows(tmp_path)))
+def test_what_cannot_be_evaluated_is_said_before_a_table(words: list[str], says: str, capsys: Capture) -> None:
+    assert evaluate.main(words) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert says in err
 
 
 @needs_package
-def test_every_environment_is_evaluated_and_several_in_one_run(tmp_path: Path) -> None:
+def test_every_environment_is_evaluated_and_several_in_one_run(tmp_path: Path, capsys: Capture) -> None:
     envs = ("HLE-v0", "FRAMES-v0", "ToolScale-v0", "Tau2-v0")
     words = [word for env in envs for word in ("--env", env)]
-    done = toolorchestra("evaluate", *words, "--tasks", "2", "--policy", "random", "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert [f"{env} test" in done.stdout for env in envs] == [True] * 4
+    assert evaluate.main([*words, "--tasks", "2", "--policy", "random", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert [f"{env} test" in out for env in envs] == [True] * 4
     assert [row.env for row in read_rows(tmp_path)] == [env for env in envs for _ in range(2)]
     assert (tmp_path / "page.html").stat().st_size > 10_000
     assert json.loads((tmp_path / "manifest.json").read_text())["simulated"] is True
@@ -103,19 +194,110 @@ def test_every_environment_is_evaluated_and_several_in_one_run(tmp_path: Path) -
 
 def test_arguments_of_one_environment_and_values_for_each(tmp_path: Path) -> None:
     """`--each` is for all environments, what stands behind an id for that one; both go to gym.make."""
-    common = ("--split", "test", "--tasks", "2", "--policy", "cheapest")
+    common = ["--split", "test", "--tasks", "2", "--policy", "cheapest"]
+    both = ["--env", "HLE-v0", "--env", "FRAMES-v0", "--each", "max_turns=1,2"]
     for words, cut in (
-        (("--env", "HLE-v0", "max_turns=1", "--env", "FRAMES-v0"), {"HLE-v0"}),
-        (
-            ("--env", "HLE-v0", "--env", "FRAMES-v0", "--each", "max_turns=1,2"),
-            {f"{env}, max_turns=1" for env in ("HLE-v0", "FRAMES-v0")},
-        ),
+        (["--env", "HLE-v0", "max_turns=1", "--env", "FRAMES-v0"], {"HLE-v0"}),
+        (both, {f"{env}, max_turns=1" for env in ("HLE-v0", "FRAMES-v0")}),
     ):
         folder = tmp_path / str(len(cut))
-        assert toolorchestra("evaluate", *words, *common, "--out", folder).returncode == 0
+        assert evaluate.main([*words, *common, "--out", str(folder)]) == 0
         assert {row.env for row in read_rows(folder) if row.turns == 1} == cut
 
 
-def test_an_id_of_nowhere_is_refused_in_a_line() -> None:
-    done = toolorchestra("evaluate", "--env", "no_module:Some-v0")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+def test_an_interrupt_of_a_process_shows_what_was_played(tmp_path: Path) -> None:
+    command = [*TOOLORCHESTRA, "evaluate", "--tasks", "1500", "--policy", "cheap", "--out", str(tmp_path)]
+    with subprocess.Popen(
+        [*command, "--backends", "index=embedded"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as evaluation:
+        while not (tmp_path / "rows.jsonl").is_file():
+            time.sleep(0.01)
+        evaluation.send_signal(signal.SIGINT)
+        out, err = evaluation.communicate(timeout=60)
+    assert (evaluation.returncode, err) == (130, "stopped\n")
+    known = [int(count) for count in re.findall(r"^cheap +1500 +(\d+) ", out, re.M)]
+    assert 0 < known[0] < 1500
+    assert known[0] == len(list(read_rows(tmp_path)))
+
+
+@pytest.fixture
+def a_run(tmp_path: Path) -> Path:
+    charge = {"item": "gpt-5", "role": "expert", "tool": "answer-1", "tokens": {"input": 1000, "output": 100}}
+    charge |= {"units": 0, "seconds": 1.0, "estimated": False, "nano_usd": 2_250_000, "sheet": "paper-2025-11"}
+    rows = [made_row(str(n), float(n > 0), nano_usd_by_role={"expert": 2_250_000}) for n in range(3)]
+    folder = write_run(tmp_path / "run", rows)
+    lines = [{"key": list(row.key), "charges": [charge], "messages": [], "tools": []} for row in rows]
+    (folder / "trajectories.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "manifest.json").write_text(json.dumps({"planned": [["HLE-v0", "test", "cheap", 5]]}))
+    return folder
+
+
+def test_runs_are_compared(a_run: Path, tmp_path: Path, capsys: Capture) -> None:
+    other = write_run(tmp_path / "other", [made_row(str(n), 1.0, cents=9.0) for n in range(3)])
+    assert compare.main([str(a_run), str(other)]) == 0
+    assert "other: cheap" in capsys.readouterr().out
+    assert compare.main([str(a_run), str(other), "--format", "markdown"]) == 0
+    assert capsys.readouterr().out.startswith("### HLE-v0 test (paper-2025-11)")
+    assert compare.main([str(a_run), str(other), "--format", "json", "--against", "cheap"]) == 0
+    (section,) = json.loads(capsys.readouterr().out)["sections"]
+    assert section["comparisons"][0]["better"] == 1
+    assert compare.main([str(a_run), str(other), "--against", "nobody"]) == 2
+    assert "no policy 'nobody'" in capsys.readouterr().err
+    assert compare.main([str(tmp_path / "nowhere")]) == 2
+    assert "no rows of an evaluation" in capsys.readouterr().err
+
+
+def test_a_run_is_billed_anew(a_run: Path, tmp_path: Path, capsys: Capture) -> None:
+    sheet = tmp_path / "mine.json"
+    price = {"usd_per_mtok": {"input": 10, "output": 100}}
+    sheet.write_text(json.dumps({"id": "mine", "date": "2026", "source": "made up", "prices": {"gpt-5": price}}))
+    assert compare.main([str(a_run), "--reprice", str(sheet)]) == 0
+    said = capsys.readouterr().out
+    assert "3 trials: 0.006750 $ under paper-2025-11, 0.060000 $ under mine." in said
+    assert [row.nano_usd for row in read_rows(tmp_path / "run-mine")] == [20_000_000] * 3
+    assert compare.main([str(a_run), "--reprice", str(sheet)]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert compare.main([str(a_run), "--reprice", str(sheet), "--out", str(tmp_path / "b")]) == 0
+    assert compare.main([str(a_run), "--reprice", "no-such-sheet"]) == 2
+
+
+def test_runs_under_other_prices_are_compared_under_one_sheet(a_run: Path, tmp_path: Path, capsys: Capture) -> None:
+    other = tmp_path / "other"
+    assert compare.main([str(a_run), "--reprice", "unseen-2026-01", "--out", str(other)]) == 0
+    capsys.readouterr()
+    assert compare.main([str(a_run), str(other)]) == 0
+    assert "`toolorchestra compare RUN RUN --reprice SHEET` bills them anew" in capsys.readouterr().out
+    words = ["--reprice", "paper-2025-11", "--format", "json", "--out", str(tmp_path / "same")]
+    assert compare.main([str(a_run), str(other), *words]) == 0
+    said = capsys.readouterr()
+    (section,) = json.loads(said.out)["sections"]
+    assert section["comparisons"][0]["cents"]["difference"] == 0
+    assert f"written: {tmp_path / 'same' / 'other'}" in said.err
+    assert (tmp_path / "same" / "run" / "page.html").is_file()
+
+
+def test_a_run_is_exported(a_run: Path, tmp_path: Path, capsys: Capture) -> None:
+    figures = ["--table", "figures"]
+    assert compare.main([str(a_run), *figures]) == 0
+    assert "2 right, 2 not known (2 not played), of 5: 40-80 %." in capsys.readouterr().out
+    assert compare.main([str(a_run), "--format", "json", *figures]) == 0
+    assert json.loads(capsys.readouterr().out)["policies"][0]["trials"]["unplayed"] == 2
+    out = tmp_path / "figures.md"
+    assert compare.main([str(a_run), "--format", "markdown", *figures, "--out", str(out)]) == 0
+    assert "cheap" in out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--out", "."], "--out: a file in a folder that is there expected, got ."),
+        (["--table", "figures", "--against", "nobody"], "no rows of a policy 'nobody'"),
+        (["--reprice", "paper-2025-11", "--rescore"], "--reprice and --rescore: one after the other"),
+        (["--backends", "judge=gpt-5"], "--backends goes with --rescore; leave it out"),
+        (["--rescore", "--spend-cap", "-1"], "--spend-cap: a number of dollars above 0 expected"),
+        ([".", "--table", "figures"], "are of one run, got 2"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(a_run: Path, words: list[str], says: str, capsys: Capture) -> None:
+    assert ended(compare.main, [str(a_run), *words]) == 2
+    assert says.replace(" ", "") in unboxed(capsys.readouterr().err).replace(" ", "")

@@ -1,8 +1,9 @@
-"""The player as its users start it: from a shell, by hand or with a policy."""
+"""`play`: by hand or with a policy, in this process; and on a pseudo-terminal, as a person sees it."""
 
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -10,185 +11,213 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 
+import gymnasium as gym
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 
-from tests.command_line import TOOLORCHESTRA, unboxed
+from tests.command_line import TOOLORCHESTRA, ended, unboxed
 from tests.tau2_playing import needs_package
+from toolorchestra.agents.commands import play
 from toolorchestra.agents.configuration.environment_options import value
+from toolorchestra.envs.factory import episode_seeds
 
+Capture = pytest.CaptureFixture[str]
 CLEAN = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "LINES", "COLUMNS")}
+FRAMES = ("--policy", "cheapest", "--split", "test", "--env", "FRAMES-v0")
 
 
-def play(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*TOOLORCHESTRA, "play", *arguments], input=said, capture_output=True, text=True, timeout=60, env=CLEAN
-    )
+class Hand:
+    """A person at the keyboard who types some lines, and then ends the input."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+        self.patch, self.capsys = monkeypatch, capsys
+
+    def __call__(self, *words: str, said: str = "") -> str:
+        """What is shown, where nothing is wrong."""
+        self.patch.setattr("sys.stdin", io.StringIO(said))
+        assert play.main([*words]) == 0
+        out, err = self.capsys.readouterr()
+        assert err == ""
+        return out
 
 
-@pytest.mark.parametrize("policy", ["cheapest", "strongest", "random", "oracle"])
-def test_policies_play_to_the_verdict_and_the_bill(policy: str) -> None:
-    done = play("--policy", policy, "--seed", "3", "--episodes", "2")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(re.findall(r"^(done|cut off by)", done.stdout, re.M)) == 2
-    assert len(re.findall(r"^by role$", done.stdout, re.M)) == len(re.findall(r"^by tool$", done.stdout, re.M)) == 2
-    turns = done.stdout.count("[assistant]")
-    assert done.stdout.count("bill after turn") == turns
-    assert "\033" not in done.stdout
-    again = play("--policy", policy, "--seed", "3", "--episodes", "2")
-    assert again.stdout == done.stdout
+@pytest.fixture
+def hand(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Hand:
+    return Hand(monkeypatch, capsys)
 
 
-def test_shorthand_text_and_help() -> None:
-    said = "?\nsearch search-2\n\nwhat now\ny\nanswer none-such\nanswer answer-4\n"
-    done = play("--env", "HLE-v0", said=said)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "    model (reasoner-1 | reasoner-2" in done.stdout
-    assert "say TEXT              say something" in done.stdout
-    assert '{"name": "search", "arguments": {"model": "search-2"}}' in done.stdout
-    assert "[assistant] what now\n" in done.stdout
-    assert "none-such'; nothing was sent" in done.stdout
-    assert "[assistant] answer none-such" not in done.stdout
-    assert '{"name": "answer", "arguments": {"model": "answer-4"}}' in done.stdout
-    assert "bill after turn 3" in done.stdout
-    assert re.search(r"^done: outcome [01], ", done.stdout, re.M)
-    by_role, _, by_tool = done.stdout.partition("by role\n")[2].partition("by tool\n")
+# -- a policy plays ----------------------------------------------------------------------------------------------------
+
+
+def test_policies_play_to_the_verdict_and_the_bill_of_the_seeds_that_follow(hand: Hand) -> None:
+    whole = hand(*FRAMES, "--seed", "3", "--episodes", "2")
+    assert len(re.findall(r"^done: outcome [01], ", whole, re.M)) == 2
+    assert len(re.findall(r"^by role$", whole, re.M)) == len(re.findall(r"^by tool$", whole, re.M)) == 2
+    assert whole.count("bill after turn") == whole.count("[assistant]")
+    assert "\033" not in whole
+    assert whole == hand(*FRAMES, "--seed", "3") + hand(*FRAMES, "--seed", "4")
+
+
+def test_the_very_episode_of_a_record_is_played(hand: Hand) -> None:
+    by_seed = hand(*FRAMES, "--seed", "3")
+    assert by_seed == hand(*FRAMES, "--episode-seed", str(next(episode_seeds(3))))
+    assert by_seed != hand(*FRAMES, "--episode-seed", "3")
+
+
+def test_what_is_asked_for_reaches_the_environment(hand: Hand) -> None:
+    words = ("--task-id", "frames-sim/test/5", "--preference", "none", "--prices", "unseen-2026-01", "--split", "test")
+    out = hand(*words, "--policy", "strongest", "--set", "max_turns=1", "--no-color")
+    assert out.startswith("task frames-sim/test/5")
+    assert "prices: unseen-2026-01" in out
+    assert "The user's wish" not in out
+    assert out.count("[assistant]") == 1
+    assert "cut off by" in out
+
+
+def test_random_fills_what_a_tool_of_any_world_needs(hand: Hand) -> None:
+    out = hand("--env", "ToolScale-v0", "--policy", "random", "--set", "max_turns=12", "call_expert=False")
+    assert len(re.findall(r'"arguments": \{"', out)) > 6
+    assert "needs the argument" not in out
+    assert "call_expert" not in out
+
+
+def test_policies_of_evaluate_play_too_and_a_folder_is_a_run(hand: Hand, capsys: Capture) -> None:
+    assert "by role" in hand("--policy", "cascade", "--full")
+    assert play.main(["--policy", "/"]) == 2
+    assert capsys.readouterr().err.startswith("error: no whole checkpoint in '/'")
+
+
+# -- a person plays ----------------------------------------------------------------------------------------------------
+
+
+def test_shorthand_text_and_help(hand: Hand) -> None:
+    out = hand("--env", "HLE-v0", said="?\nsearch search-2\n\nwhat now\ny\nanswer none-such\nanswer answer-4\n")
+    assert "    model (reasoner-1 | reasoner-2" in out
+    assert "say TEXT              say something" in out
+    assert "none-such'; nothing was sent" in out
+    assert re.findall(r"\[assistant\] (.*)$", out, re.M) == [
+        '<tool_call>{"name": "search", "arguments": {"model": "search-2"}}</tool_call>',
+        "what now",
+        '<tool_call>{"name": "answer", "arguments": {"model": "answer-4"}}</tool_call>',
+    ]
+    assert re.search(r"^done: outcome [01], ", out, re.M)
+    assert re.search(r"^  \(own tokens\) +[\d.]+ ¢$", out, re.M)
+    by_role, _, by_tool = out.partition("by role\n")[2].partition("by tool\n")
     for rows in (by_role, by_tool):
         sums = [float(number) for number in re.findall(r"([\d.]+) ¢", rows)]
-        assert sum(sums) == pytest.approx(float(re.findall(r"turn 3: ([\d.]+) ¢", done.stdout)[0]), abs=0.0005)
+        assert sum(sums) == pytest.approx(float(re.findall(r"turn 3: ([\d.]+) ¢", out)[0]), abs=0.0005)
 
 
-def test_what_is_mistyped_is_asked_back_and_costs_nothing() -> None:
+def test_what_is_mistyped_is_asked_back_and_costs_nothing(hand: Hand) -> None:
     lines = ["serach search-2", "n", '<tool_call>{"name": "search", "arguments": {"model": "x"}}</tool_call>', "q"]
-    done = play("--env", "HLE-v0", said="\n".join(lines) + "\n")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "'serach' is no tool (search, enhance_reasoning, answer). Did you mean 'search'?" in done.stdout
-    assert "got 'x'; nothing was sent" in done.stdout
-    assert "left; bill after turn 0: 0.0000 ¢" in done.stdout
+    out = hand("--env", "HLE-v0", said="\n".join(lines) + "\n")
+    assert "'serach' is no tool (search, enhance_reasoning, answer). Did you mean 'search'?" in out
+    assert "got 'x'; nothing was sent" in out
+    assert "left; bill after turn 0: 0.0000 ¢" in out
 
 
-def test_parameters_are_asked_for_one_by_one_and_the_end_is_clear() -> None:
-    said = "ask\nnobody\ngpt-5\nwhat is it?\nsubmit\n\n.\nsubmit\n42 km\n"
-    done = play("--tools", "plain", said=said)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "model is one of: " in done.stdout
-    assert "answer is needed; . gives up" in done.stdout
-    assert '{"name": "ask", "arguments": {"model": "gpt-5", "question": "what is it?"}}' in done.stdout
-    assert "given up; nothing was sent" in done.stdout
-    assert re.search(
-        r"^not solved \(outcome 0\); [\d.]+ ¢, [\d.]+ s, 2 turns\n  answered  42 km\n  expected  \S", done.stdout, re.M
-    )
+def test_parameters_are_asked_for_one_by_one_and_the_end_is_clear(hand: Hand) -> None:
+    out = hand("--tools", "plain", said="ask\nnobody\ngpt-5\nwhat is it?\nsubmit\n\n.\nsubmit\n42 km\n")
+    assert "model is one of: " in out
+    assert "answer is needed; . gives up" in out
+    assert '{"name": "ask", "arguments": {"model": "gpt-5", "question": "what is it?"}}' in out
+    assert "given up; nothing was sent" in out
+    verdict = r"^not solved \(outcome 0\); [\d.]+ ¢, [\d.]+ s, 2 turns\n  answered  42 km\n  expected  \S"
+    assert re.search(verdict, out, re.M)
 
 
-def test_every_parameter_of_a_service_tool_is_shown_and_filled() -> None:
+def test_every_parameter_of_a_service_tool_is_shown_and_filled(hand: Hand) -> None:
     """By name on one line, or one by one; the policy is shown whole."""
     settings = ("--env", "ToolScale-v0", "domain=finance", "call_expert=False", "--preference", "none")
-    whole = play(*settings, said="?\nq\n")
-    assert "more characters)" not in whole.stdout
-    tools = re.findall(r"^(\w+): .*\n((?:    \w+ \(.*\n?)+)", whole.stdout, re.M)
+    whole = hand(*settings, said="?\nq\n")
+    assert "more characters)" not in whole
+    tools = re.findall(r"^(\w+): .*\n((?:    \w+ \(.*\n?)+)", whole, re.M)
     name, lines = next((n, p.splitlines()) for n, p in tools if len(p.splitlines()) > 1 and "left out" not in p)
     given = {re.findall(r"\w+", line)[0]: "1" for line in lines}
-    one_by_one = play(*settings, said=f"{name}\n" + "".join(f"{value}\n" for value in given.values()) + "q\n")
-    named = play(*settings, said=f"{name} " + " ".join(f"{key}={value}" for key, value in given.items()) + "\nq\n")
-    for done in (one_by_one, named):
-        assert (done.returncode, done.stderr) == (0, "")
-    told = [re.findall(r'"arguments": .*|[^>\n]*; nothing was sent', done.stdout)[-1:] for done in (one_by_one, named)]
+    one_by_one = hand(*settings, said=f"{name}\n" + "".join(f"{value}\n" for value in given.values()) + "q\n")
+    named = hand(*settings, said=f"{name} " + " ".join(f"{key}={value}" for key, value in given.items()) + "\nq\n")
+    told = [re.findall(r'"arguments": .*|[^>\n]*; nothing was sent', out)[-1:] for out in (one_by_one, named)]
     assert told[0] == told[1] != []
 
 
-def test_plain_tools_take_the_rest_of_the_line() -> None:
-    done = play("--tools", "plain", said="local_search river Thames\nask gpt-5 what is it?\nsubmit 42 km\n")
-    assert done.returncode == 0
-    assert '{"name": "local_search", "arguments": {"query": "river Thames"}}' in done.stdout
-    assert '{"name": "ask", "arguments": {"model": "gpt-5", "question": "what is it?"}}' in done.stdout
-    assert "'answer': '42 km'" in done.stdout
+def test_plain_tools_take_the_rest_of_the_line(hand: Hand) -> None:
+    out = hand("--tools", "plain", said="local_search river Thames\nask gpt-5 what is it?\nsubmit 42 km\n")
+    assert '{"name": "local_search", "arguments": {"query": "river Thames"}}' in out
+    assert '{"name": "ask", "arguments": {"model": "gpt-5", "question": "what is it?"}}' in out
+    assert "'answer': '42 km'" in out
 
 
-@pytest.mark.parametrize("said", ["", "q\n", "search search-1\nq\n"])
-def test_quitting_is_no_error(said: str) -> None:
-    done = play("--env", "HLE-v0", "--episodes", "5", said=said)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("left; bill") == 1
+@pytest.mark.parametrize("said", ["", "q\n"])
+def test_who_leaves_sees_the_bill_and_plays_no_other(said: str, hand: Hand) -> None:
+    out = hand("--env", "HLE-v0", "--episodes", "3", said=f"search search-1\n{said}")
+    assert len(re.findall(r"^task ", out, re.M)) == 1
+    assert re.search(r"^(action .*> )*left; bill after turn 1: ", out, re.M)
+    assert "by role" not in out
 
 
-def test_task_preference_and_prices() -> None:
-    done = play(
-        "--task-id", "frames-sim/test/5", "--preference", "none", "--prices", "unseen-2026-01", "--split", "test"
-    )
-    assert "task frames-sim/test/5" in done.stdout
-    assert "prices: unseen-2026-01" in done.stdout
-    assert "The user's wish" not in done.stdout
+@needs_package
+def test_a_task_with_a_user_is_played_by_hand(hand: Hand) -> None:
+    settings = ("--split", "base", "--preference", "none", "--set", "domain=mock", "user=scripted")
+    out = hand("--env", "Tau2-v0", *settings, said="say Is there anything else?\n")
+    assert "[assistant] Hi! How can I help you today?\n[user] I" in out
+    assert "'termination': 'user_stop'" in out
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("words", "says"),
     [
-        (["--env", "HEL-v0"], "HLE-v0"),
-        (["--env", "no_module:Some-v0"], "no_module"),
-        (["--split", "dev"], "validation"),
-        (["--tools", "papr"], "paper"),
-        (["--prices", "free"], "paper-2025-11"),
-        (["--preference", "thrifty"], "frugal"),
-        (["--policy", "best"], "strongest"),
-        (["--policy", "guess"], "plain"),
-        (["--task-id", "7"], "SPLIT/N"),
+        ("--env HEL-v0", "HLE-v0"),
+        ("--env CartPole-v1", "no environment 'CartPole-v1'; valid: ToolOrchestra/FRAMES-v0, "),
+        ("--env Tests/Strange-v0", "--env Tests/Strange-v0 is not of this suite; valid: ToolOrchestra/HLE-v0, "),
+        ("--split dev", "validation"),
+        ("--tools papr", "paper"),
+        ("--prices free", "paper-2025-11"),
+        ("--preference thrifty", "frugal"),
+        ("--task-id 7", "SPLIT/N"),
+        ("--policy best", "no policy 'best'; valid: "),
+        ("--policy guess", "--policy guess cannot play FRAMES-v0: "),
+        ("--policy guess", "; who can: random, cheapest, strongest, oracle, you (no --policy)\n"),
+        ("--policy oracle --env ToolScale-v0", "; who can: random, you (no --policy)\n"),
     ],
 )
-def test_bad_names_get_one_line_and_status_2(arguments: list[str], expected: str) -> None:
-    done = play(*arguments)
-    assert done.returncode == 2
-    assert re.fullmatch(r"error: .*\n", done.stderr), done.stderr
-    assert expected in done.stderr
-
-
-@pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])
-def test_a_delay_is_a_time(seconds: str) -> None:
-    done = play("--delay", seconds)
-    assert done.returncode == 2
-    assert f"--delay must be 0 or more seconds, got {seconds}" in unboxed(done.stderr)
+def test_what_cannot_be_played_is_said_in_a_line_before_anything_is_shown(
+    words: str, says: str, capsys: Capture
+) -> None:
+    if "Tests/Strange-v0" in words:  # takes whatever it is given
+        gym.register("Tests/Strange-v0", lambda **_: CartPoleEnv())
+    assert play.main(words.split()) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert says in err
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("5", 5), ("0.01", 0.01), ("true", True), ("False", False), ("None", None), ("null", None),
-        ('["a"]', ["a"]), ('{"a": 1}', {"a": 1}), ('"5"', "5"), ("retail", "retail"), ("a=b", "a=b"), ("", ""),
-    ],
-)  # fmt: skip
-def test_settings_are_json_or_text(text: str, expected: object) -> None:
-    got = value(text)
-    assert (type(got), got) == (type(expected), expected)
-
-
-def test_settings_reach_the_environment_with_their_types() -> None:
-    settings = ("--set", "max_turns=1", "call_expert=False", "domain=finance")
-    done = play("--env", "ToolScale-v0", "--policy", "random", *settings)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("[assistant] <tool_call>") == 1
-    assert "call_expert" not in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("policy", "arguments"),
-    [
-        ("oracle", ["--env", "ToolScale-v0"]),
-        ("cheapest", ["--env", "ToolScale-v0"]),
-        ("guess", ["--env", "HLE-v0"]),
-        pytest.param("strongest", ["--env", "Tau2-v0", "--split", "base"], marks=needs_package),
-    ],
+    ("option", "says"),
+    [("--delay=-1", "0 or more seconds, got -1"), ("--delay=nan", "got nan"), ("--episodes=0", "got 0")],
 )
-def test_a_policy_that_cannot_play_is_refused_before_anything_is_shown(policy: str, arguments: list[str]) -> None:
-    done = play("--policy", policy, *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    who = "random, cheapest, strongest, oracle, you" if policy == "guess" else "random, you"
-    assert f"--policy {policy} cannot play {arguments[1]}: " in done.stderr
-    assert f"; who can: {who} (no --policy)\n" in done.stderr
+def test_numbers_that_are_none_of_play(option: str, says: str, capsys: Capture) -> None:
+    assert ended(play.main, option) == 2
+    assert says in unboxed(capsys.readouterr().err)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_settings_are_json_or_text() -> None:
+    for text, expected in (
+        ("5", 5), ("0.01", 0.01), ("true", True), ("False", False), ("None", None), ('["a"]', ["a"]), ('"5"', "5"),
+        ("retail", "retail"), ("a=b", "a=b"), ("", ""),
+    ):  # fmt: skip
+        got = value(text)
+        assert (type(got), got) == (type(expected), expected)
+
+
+# -- on a terminal -----------------------------------------------------------------------------------------------------
+
+
 def test_an_interrupt_is_answered_with_a_word() -> None:
     with subprocess.Popen(
         [*TOOLORCHESTRA, "play", "--policy", "oracle", "--delay", "60"],
@@ -201,50 +230,15 @@ def test_an_interrupt_is_answered_with_a_word() -> None:
     assert (player.returncode, err) == (130, "stopped\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "extra", "coloured"), [([], {}, True), (["--no-color"], {}, False), ([], {"NO_COLOR": "1"}, False)]
-)
-def test_colour_on_a_terminal_alone(arguments: list[str], extra: dict[str, str], coloured: bool) -> None:
-    here, there = pty.openpty()
-    player = subprocess.Popen(
-        [*TOOLORCHESTRA, "play", "--env", "HLE-v0", "--policy", "cheapest", *arguments],
-        stdin=subprocess.DEVNULL, stdout=there, stderr=there, env={**CLEAN, **extra},
-    )  # fmt: skip
-    os.close(there)
-    shown = b""
-    while True:
-        try:
-            chunk = os.read(here, 65536)
-        except OSError:  # Linux says so when the other end is closed
-            break
-        if not chunk:
-            break
-        shown += chunk
-    os.close(here)
-    assert player.wait(timeout=30) == 0
-    assert (b"\033[" in shown) == coloured
-    assert b"by tool" in shown
-
-
-@needs_package
-def test_a_task_with_a_user_is_played_by_hand() -> None:
-    settings = ("--split", "base", "--preference", "none", "--set", "domain=mock", "user=scripted")
-    done = play("--env", "Tau2-v0", *settings, said="say Is there anything else?\n")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "[assistant] Hi! How can I help you today?\n[user] I" in done.stdout
-    assert "'termination': 'user_stop'" in done.stdout
-    assert "--set takes NAME=VALUE" in play("--env", "Tau2-v0", "--set", "domain").stderr
-
-
 class Terminal:
     """A person's: what the player shows on a pseudo-terminal, and keys typed into it."""
 
-    def __init__(self, *arguments: str, rows: int = 24, columns: int = 80) -> None:
+    def __init__(self, *arguments: str, rows: int = 24, **environment: str) -> None:
         self.here, there = pty.openpty()
-        fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
         self.player = subprocess.Popen(
-            [*TOOLORCHESTRA, "play", "--no-color", *arguments],
-            stdin=there, stdout=there, stderr=there, env={**CLEAN, "TERM": "xterm"}, start_new_session=True,
+            [*TOOLORCHESTRA, "play", *arguments], stdin=there, stdout=there, stderr=there,
+            env={**CLEAN, "TERM": "xterm", **environment}, start_new_session=True,
         )  # fmt: skip
         os.close(there)
         self.shown = ""
@@ -274,10 +268,19 @@ class Terminal:
 PROMPT = "action (? for help, q to quit)> "
 
 
+@pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colour_on_a_terminal_unless_it_is_unwanted(environment: dict[str, str], coloured: bool) -> None:
+    terminal = Terminal("--env", "HLE-v0", rows=1000, **environment)
+    assert ("\033[" in terminal.until(PROMPT)) == coloured
+    terminal.type("q\r")
+    terminal.until("left; bill")
+    assert terminal.end() == 0
+
+
 def test_a_person_edits_a_line_recalls_one_and_completes_one() -> None:
     pytest.importorskip("readline")
-    terminal = Terminal("--env", "HLE-v0", rows=1000)
-    terminal.until(PROMPT)
+    terminal = Terminal("--env", "HLE-v0", "--no-color", rows=1000)
+    assert "\033[" not in terminal.until(PROMPT)
     terminal.type("earch search-1\x01s\r")  # Ctrl-A goes to the line's beginning
     assert '"arguments": {"model": "search-1"}' in terminal.until(PROMPT)
     terminal.type("\x1b[A\x7f2\r")  # the line before, with another last letter
@@ -288,27 +291,3 @@ def test_a_person_edits_a_line_recalls_one_and_completes_one() -> None:
     terminal.type("answer-4\r")
     assert '"arguments": {"model": "answer-4"}' in terminal.until("by tool")
     assert terminal.end() == 0
-
-
-@pytest.mark.parametrize(
-    "env_id", ["HLE-v0", "FRAMES-v0", "ToolScale-v0", pytest.param("Tau2-v0", marks=needs_package)]
-)
-def test_every_id_has_a_policy(env_id: str) -> None:
-    done = play("--env", env_id, "--policy", "random", "--split", "train", "--set", "max_turns=2")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "by role" in done.stdout
-
-
-def test_random_fills_what_a_tool_of_any_world_needs() -> None:
-    done = play("--env", "ToolScale-v0", "--policy", "random", "--set", "max_turns=12", "call_expert=False")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(re.findall(r'"arguments": \{"', done.stdout)) > 6
-    assert "needs the argument" not in done.stdout
-
-
-def test_policies_of_evaluate_play_too_and_a_folder_is_a_run() -> None:
-    done = play("--policy", "cascade", "--full")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "by role" in done.stdout
-    done = play("--policy", "/")
-    assert (done.returncode, done.stderr[:33]) == (2, "error: no whole checkpoint in '/'")

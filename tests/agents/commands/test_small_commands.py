@@ -1,4 +1,4 @@
-"""The commands that need no model, called in this process: ids, index, index serve, report."""
+"""The commands that need no model, called in this process: ids, index, index serve, report, doctor, budget."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from pathlib import Path
 import pytest
 
 from tests.agents.reports.test_training_page import ended_run
-from tests.command_line import unboxed
+from tests.command_line import ended, unboxed
 from toolorchestra import cli
-from toolorchestra.agents.commands import doctor, ids, index, report, serve_index
+from toolorchestra.agents.commands import budget, doctor, ids, index, report, serve_index
+from toolorchestra.agents.configuration.presets import MACHINES
+from toolorchestra.agents.engines.gpu_arithmetic import SHAPES
 from toolorchestra.envs.retrieval.index_and_hybrid import load
 from toolorchestra.envs.retrieval.remote import Remote
 
@@ -72,13 +74,6 @@ def test_what_a_corpus_calls_its_fields_can_be_said(tmp_path: Path, capsys: Capt
     assert "20 passages" in capsys.readouterr().out
 
 
-def test_the_handbook_is_a_corpus_too(tmp_path: Path, capsys: Capture) -> None:
-    assert index.main(["embedded:hle", str(tmp_path / "index")]) == 0
-    count = int(re.findall(r"(\d+) passages", capsys.readouterr().out)[-1])
-    assert count == len(list(index.corpus("embedded:hle", {})))
-    assert count > 10
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -90,17 +85,9 @@ def test_the_handbook_is_a_corpus_too(tmp_path: Path, capsys: Capture) -> None:
 )
 def test_what_cannot_be_indexed_is_said(words: list[str], says: str, tmp_path: Path, capsys: Capture) -> None:
     name, *options = words
-    assert ended(lambda: index.main([name, str(tmp_path / "index"), *options])) == 2
+    assert ended(index.main, [name, str(tmp_path / "index"), *options]) == 2
     assert says.replace(" ", "") in unboxed(capsys.readouterr().err).replace(" ", "")
     assert not list(tmp_path.rglob("*.json"))
-
-
-def ended(command: Callable[[], int]) -> int:
-    """A command's exit code, whichever way it gives it: what is wrong with an option ends the process."""
-    try:
-        return command()
-    except SystemExit as left:
-        return int(left.code or 0)
 
 
 # -- index serve -------------------------------------------------------------------------------------------------------
@@ -159,7 +146,9 @@ def test_what_cannot_be_served_is_said(corpus: Path, tmp_path: Path, capsys: Cap
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert serve_index.main([str(tmp_path / "index"), "--port", str(port)]) == 2
-    assert f"error: cannot serve at 127.0.0.1:{port}: " in capsys.readouterr().err
+    assert re.search(rf"error: cannot serve at 127.0.0.1:{port}: .*; name another with", capsys.readouterr().err)
+    assert serve_index.main([str(tmp_path / "index"), "--port", "70000"]) == 2
+    assert re.search("cannot serve at .*:70000: ", capsys.readouterr().err)
 
 
 # -- report ------------------------------------------------------------------------------------------------------------
@@ -190,8 +179,16 @@ def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 def test_the_first_word_names_the_command(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     assert typed(monkeypatch, "ids") == 0
     assert capsys.readouterr().out.startswith("ToolOrchestra/HLE-v0 ")
-    assert typed(monkeypatch, "idz") == 2
-    assert "no command 'idz'" in capsys.readouterr().err
+    for words, says in (
+        (["idz"], "no command 'idz'"),
+        (
+            ["synth", "mak", "parking"],
+            "no command 'synth mak'; valid: synth lint, synth make, synth prove",
+        ),
+        (["budget", "--stops", "1"], "Unrecognized options: --stops"),
+    ):
+        assert ended(lambda words: typed(monkeypatch, *words), words) == 2
+        assert says in unboxed(capsys.readouterr().err)
     assert typed(monkeypatch) == typed(monkeypatch, "help") == 0
     listed = capsys.readouterr().out
     assert all(listed.count(f"\n  {name} ") >= 2 for name in cli.COMMANDS)
@@ -199,16 +196,56 @@ def test_the_first_word_names_the_command(monkeypatch: pytest.MonkeyPatch, capsy
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
 
 
-# -- doctor --------------------------------------------------------------------------------------------------------
-
-
-def test_doctor_says_what_is_missing_and_never_a_key(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_says_what_is_missing_and_never_a_key(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAVILY_API_KEY", "tvly-secret")
-    monkeypatch.setattr(doctor, "PARTS", (*doctor.PARTS, doctor.Ability("fly", ("wings_of_wax",), "pip install wings")))
+    monkeypatch.setattr(
+        doctor, "PARTS", (doctor.PARTS[-1], doctor.Ability("fly", ("wings_of_wax",), "pip install wings"))
+    )
     assert doctor.main([]) == 0
     told = capsys.readouterr().out
     assert "missing wings_of_wax: pip install wings" in told
     assert "keys seen: TAVILY_API_KEY" in told
     assert "tvly-secret" not in told
+
+
+ON_A_GPU = [name for name, machine in MACHINES.items() if machine.gpus]
+
+
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_every_preset_for_a_gpu_fits_its_machine(name: str, capsys: Capture) -> None:
+    assert budget.main(["--preset", name]) == 0
+    said = capsys.readouterr().out
+    assert f"| **together, of {MACHINES[name].gigabytes:.1f}** |" in said
+
+
+def test_the_parts_of_the_default_are_told(capsys: Capture) -> None:
+    assert budget.main([]) == 0
+    said = capsys.readouterr().out
+    assert "| trainer: weights | 16.4 | 16.4 | 16.4 |" in said
+    assert "the sampler's cache holds 221,208 tokens, 32,000 are an episode's most\n" in said
+
+
+def test_the_shape_is_that_of_a_named_model_or_of_a_config_json(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SHAPES["qwen3-0.6b"]))
+    tables = []
+    for shape in ("qwen3-0.6b", str(path)):
+        assert budget.main(["--preset", "small-gpu", "--model.rows", "4", "--gigabytes", "24", "--shape", shape]) == 0
+        tables.append(capsys.readouterr().out)
+    assert tables[0] == tables[1]
+    assert "| trainer: weights | 1.2 |" in tables[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--gigabytes", "24"], r"GB more than the device's 24.0 GB; (.|\n)*\| \*\*together, of 24.0\*\* \|"),
+        (["--preset", "tiny"], "--shape says which model it is about: a config.json, or one of: qwen3-8b"),
+        (["--shape", "none.json"], r"none\.json is no file; name a model's config\.json"),
+        (["--shape", "{tmp}/cut.json"], "is not JSON: .*; name a model's config.json, or one of: qwen3-8b, "),
+    ],
+)
+def test_what_cannot_be_reckoned_is_said(words: list[str], says: str, tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "cut.json").write_text("{")
+    assert budget.main([word.replace("{tmp}", str(tmp_path)) for word in words]) == 2
+    assert re.search(says, capsys.readouterr().err)

@@ -12,21 +12,13 @@ import numpy as np
 import pytest
 
 from tests.agents.training.test_trainer import SMALL, run
-from tests.agents.training.trained_models import WHOLE, write_run
+from tests.agents.training.trained_models import write_run
 from toolorchestra.agents.commands import evaluate, play
 from toolorchestra.agents.configuration.config import EnvMix
-from toolorchestra.agents.configuration.environments import as_trained, difference, option
 from toolorchestra.agents.evaluation.heldout import HeldOut
 from toolorchestra.agents.evaluation.rows import EvaluationRow, read_rows
-from toolorchestra.agents.policies.base import Move
 from toolorchestra.agents.reports import training_report
-from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.training.checkpoint_player import CheckpointPlayer
 from toolorchestra.agents.training.saved_model import export_model
-from toolorchestra.envs.domains.toy import AdderSource
-from toolorchestra.envs.episode.episode import Episode
-from toolorchestra.envs.factory import factory
-from toolorchestra.envs.registration import register
 
 Capture = pytest.CaptureFixture[str]
 HLE = SMALL.environments[0]
@@ -144,47 +136,3 @@ def test_a_temperature_is_asked_for_and_what_is_no_model_is_refused(drawn: Path,
                          ("nobody:here", "no policy 'nobody:here'"), ("chat:reference", "asks a model")):  # fmt: skip
         assert play.main(["--policy", policy]) == 2
         assert said in capsys.readouterr().err
-
-
-def test_a_difference_is_one_of_values_and_not_of_how_they_are_written() -> None:
-    register("Tests/ToyTrain-v0", "toolorchestra.envs.domains.toy:AdderSource")
-    made = factory_of("HLE-v0", style="brief", vary=("tools", "prices"), max_turns=4)
-    mix = EnvMix("HLE-v0", 1.0, {"style": "brief", "vary": ["tools", "prices"], "max_turns": 4})
-    assert difference([mix], "ToolOrchestra/HLE-v0", made) == ""
-    near, far = replace(mix, arguments={"max_turns": 5}), replace(mix, arguments={"max_turns": 5, "style": "full"})
-    assert difference([far, near], "HLE-v0", made) == (
-        "it was trained with max_turns=5, and plays with max_turns=4; as it was trained: --env HLE-v0 max_turns=5"
-    )
-    assert difference([far, mix], "HLE-v0", made) == ""
-    toy = EnvMix("Tests/ToyTrain-v0", 1.0, {"unknown": 3})
-    assert difference([toy], toy.env_id, factory(AdderSource())) == ""
-    assert [chosen.arguments for chosen in as_trained([near, far, toy])] == [near.arguments, toy.arguments]
-    assert option(EnvMix("HLE-v0", 1.0, {"prices": "5", "x": None, "y": "a b"})) == (
-        "--env HLE-v0 'prices=\"5\"' x=null 'y=a b'"
-    )
-
-
-def test_a_model_that_is_no_run_of_this_suite_is_said_to_be_none(tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    assert evaluate.main(["--policy", f"checkpoint:{tmp_path}", "--tasks", "1"]) == 2
-    assert "a folder that `toolorchestra export model` wrote" in capsys.readouterr().err
-    assert WHOLE.environments[0] == HLE
-
-
-def test_a_model_is_closed_before_the_next_one_plays(drawn: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[str, int]] = []
-    move, close = CheckpointPlayer.move, CheckpointPlayer.close
-
-    async def moved(self: CheckpointPlayer, episode: Episode) -> Move:
-        seen.append(("moves", id(self)))
-        return await move(self, episode)
-
-    def closed(self: CheckpointPlayer) -> None:
-        seen.append(("closes", id(self)))
-        close(self)
-
-    monkeypatch.setattr(CheckpointPlayer, "move", moved)
-    monkeypatch.setattr(CheckpointPlayer, "close", closed)
-    assert evaluate.main(["--policy", f"checkpoint:{drawn}", "--tasks", "1"]) == 0
-    (_, first), (_, second) = order = list(dict.fromkeys(one for one in seen if one[0] == "moves"))
-    assert list(dict.fromkeys(seen)) == [order[0], ("closes", first), order[1], ("closes", second)]

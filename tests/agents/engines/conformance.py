@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from pathlib import Path
-from typing import ClassVar
 
 import pytest
 import torch
@@ -50,7 +48,7 @@ async def converse(
     return Datum(tokens, logprobs, [float(sampled) for sampled in counts], counts)
 
 
-def conversations(made: LocalEngine, wait: float = 0.001, temperature: float = 1.0, count: int = 12) -> list[Datum]:
+def conversations(made: LocalEngine, wait: float = 0.001, temperature: float = 1.0, count: int = 8) -> list[Datum]:
     async def all_of_them() -> list[Datum]:
         starts = [*prompts(count - 3), *[prompts(9)[3]] * 3]  # some share their prompt, as a group does
         async with asyncio.timeout(120):  # a test of a sampler that says nothing fails, and does not hang
@@ -81,9 +79,6 @@ def assert_agreement(made: LocalEngine, data: list[Datum], temperature: float = 
 
 class SamplerConformance:
     """Inherit, and say how an engine is made."""
-
-    steps: ClassVar[int] = 60
-    """Of learning one token."""
 
     def engine(self, config: LocalConfig = CONFIG, seed: int = 0) -> LocalEngine:
         raise NotImplementedError
@@ -141,18 +136,6 @@ class SamplerConformance:
         share = sum(s.tokens[0] == token for s in drawn) / len(drawn)
         assert abs(share - p) < 4 * (p * (1 - p) / len(drawn)) ** 0.5
 
-    def test_learns_to_prefer_what_is_rewarded(self) -> None:
-        """Policy gradient on one token: reward for token 7, its probability must rise far."""
-        made = self.engine()
-        prompt = [5, 6, 7]
-        for _ in range(self.steps):
-            samples = draw(made, prompt, 64)
-            hits = [float(s.tokens[0] == 7) for s in samples]
-            mean = sum(hits) / 64
-            data = [datum(prompt, s, h - mean) for s, h in zip(samples, hits, strict=True) if h != mean]
-            made.train(data, LossParams(), 1e-2)
-        assert sum(s.tokens[0] == 7 for s in draw(made, prompt, 64)) / 64 > 0.8
-
     def test_lora_trains_the_adapter_alone_and_the_sampler_sees_it(self) -> None:
         made = self.engine(LocalConfig(rows=CONFIG.rows, length=CONFIG.length, lora_rank=4))
         before = {k: v.clone() for k, v in made.model.state_dict().items()}
@@ -202,25 +185,3 @@ class SamplerConformance:
 
         again = asyncio.run(cancelled())
         assert again.tokens == asyncio.run(made.sample([2, 3, 4], SamplingParams(3, 0.0), "other")).tokens
-
-    def test_a_turn_may_begin_whenever_the_last_one_has_ended(self) -> None:
-        """Few episodes at once: between two turns the sampler is idle for no, one or more rounds of the loop."""
-        made = self.engine()
-
-        async def turns() -> list[Sample]:
-            out = []
-            for rounds in range(5):
-                out.append(await made.sample([2, 3], SamplingParams(2), "s"))
-                for _ in range(rounds):
-                    await asyncio.sleep(0)
-            made.release("s")
-            return out
-
-        assert all(s.tokens for s in asyncio.run(turns()))
-
-    def test_the_random_state_is_saved(self, tmp_path: Path) -> None:
-        made = self.engine()
-        conversations(made)
-        made.save(tmp_path)
-        made.load(tmp_path)
-        assert_agreement(made, conversations(made))

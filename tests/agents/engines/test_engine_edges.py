@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,19 +10,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Tensor
 
-from tests.agents.engines.conformance import STOP, VOCABULARY, assert_agreement, datum, draw
+from tests.agents.engines.conformance import STOP, VOCABULARY, datum
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines import tiny, update, weights
-from toolorchestra.agents.engines.base import NONE, LossParams, Sample, SamplingParams
+from toolorchestra.agents.engines.base import LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-from toolorchestra.agents.engines.pretrained import device_memory, shape_of
+from toolorchestra.agents.engines.pretrained import device_memory
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model, build_tokenizer, load_tokenizer
-from toolorchestra.agents.engines.vllm_sampler import VllmConfig, engine_arguments, head_width
 from toolorchestra.agents.training.build import build
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -40,20 +37,6 @@ def greedy(made: LocalEngine, prompt: list[int], session: str = "") -> Sample:
 
 
 # -- the local engine --------------------------------------------------------------------------------------------------
-
-
-def test_a_copy_samples_from_the_weights_it_was_given() -> None:
-    one, other = engine(seed=0), engine(seed=1)
-    assert greedy(other, [5, 6]).logprobs != pytest.approx(greedy(one, [5, 6]).logprobs)
-    snapshot = one.snapshot()
-    other.adopt(snapshot, 7)
-    assert greedy(other, [5, 6]) == greedy(one, [5, 6])
-    drawn = []
-    for seed in (7, 7, 8):
-        other.adopt(snapshot, seed)
-        drawn.append([made.tokens for made in draw(other, [5, 6], 10)])
-    assert drawn[0] == drawn[1]
-    assert drawn[0] != drawn[2]
 
 
 @pytest.mark.filterwarnings(
@@ -100,45 +83,6 @@ def test_a_kl_term_without_a_reference_is_refused() -> None:
         engine().train(data, LossParams(kl_weight=1e-6), 1e-2)
 
 
-def test_a_session_goes_on_after_a_step_with_the_new_weights() -> None:
-    """What it has cached is of the old ones."""
-    made = engine()
-    prompt = [2, 3, 4, 5]
-    first = greedy(made, prompt, "s")
-    made.train([datum(prompt, first)], LossParams("cross_entropy"), 1e-2)
-    grown = [*prompt, *first.tokens]
-    second = greedy(made, grown, "s")
-    fresh = greedy(made, grown)
-    assert second.tokens == fresh.tokens
-    assert second.logprobs == pytest.approx(fresh.logprobs, abs=1e-4)
-    assert_agreement(made, [datum(grown, second)], 1.0)
-
-
-def test_a_session_may_take_back_what_it_said() -> None:
-    """The prompt and the cache part in the middle."""
-    made = engine()
-    greedy(made, [2, 3, 4, 5, 6], "s")
-    assert greedy(made, [2, 3, 9, 9, 9, 9], "s").tokens == greedy(made, [2, 3, 9, 9, 9, 9]).tokens
-
-
-class Closing:
-    """A sampler that counts how often it is closed."""
-
-    suspends, version, closed = False, NONE, 0
-
-    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        self.version = version
-
-    def close(self) -> None:
-        self.closed += 1
-
-
-def test_an_engine_closes_its_sampler() -> None:
-    sampler = Closing()
-    LocalEngine(build_model(VOCABULARY, 32, 2), [STOP], CONFIG, sampler).close()  # type: ignore[arg-type]
-    assert sampler.closed == 1
-
-
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
@@ -171,38 +115,6 @@ def test_when_sampling_breaks_whoever_waits_hears_of_it_and_nobody_waits_for_eve
     assert len(asyncio.run(sampler.sample([2, 3], SamplingParams(4, 0.0), "s")).tokens) <= 4
 
 
-def test_who_asks_in_the_moment_that_a_step_breaks_gets_an_answer() -> None:
-    """Not by the step that comes after: it would go on with requests that are half done."""
-    made = engine()
-    asyncio.run(made.sample([2, 3], SamplingParams(2)))
-    whole, calls = made.sampler._step, list[int]()  # type: ignore[attr-defined]
-
-    def breaking() -> None:
-        calls.append(len(calls))
-        if len(calls) == 2:
-            raise OSError("a broken step")
-        whole()
-
-    made.sampler._step = breaking  # type: ignore[attr-defined]
-
-    async def asks_again() -> object:
-        with pytest.raises(OSError, match="a broken step"):
-            await made.sample([2, 3], SamplingParams(30), "first")
-        made.release("first")
-        return await made.sample([2, 3], SamplingParams(2), "second")
-
-    async def both() -> list[object]:
-        async with asyncio.timeout(10):
-            return list(await asyncio.gather(asks_again(), asks_again_later(), return_exceptions=True))
-
-    async def asks_again_later() -> object:
-        return await made.sample([4, 5], SamplingParams(30), "other")
-
-    first, other = asyncio.run(both())
-    assert getattr(first, "tokens", None)
-    assert isinstance(other, OSError)
-
-
 # -- loops, weights in parts, tokenizers -------------------------------------------------------------------------------
 
 
@@ -228,15 +140,6 @@ def saved(folder: Path) -> str:
     return str(folder)
 
 
-def test_a_models_shape_is_read_without_its_weights(tmp_path: Path) -> None:
-    path = saved(tmp_path / "model")
-    (tmp_path / "model" / "model.safetensors").unlink()
-    assert (shape_of(path)["model_type"], shape_of(path)["hidden_size"]) == ("qwen3", 32)
-    (tmp_path / "model" / "config.json").write_text("{")
-    with pytest.raises(ConfigError, match=f"model.path '{path}' could not be loaded: "):
-        shape_of(path)
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="of machines without a GPU")
 def test_a_gpu_that_is_not_there_is_said_before_a_model_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.device=cuda:1, and torch sees no GPU here; install its CUDA build"):
@@ -255,25 +158,3 @@ def test_a_gpu_that_is_not_there_is_said_before_a_model_is_loaded(tmp_path: Path
 def test_without_vllm_it_is_said_how_it_is_installed() -> None:
     with pytest.raises(ConfigError, match=r'^vLLM rollouts need vllm, and vllm is missing: pip install ".*"'):
         build(replace(preset("tiny"), model=ModelConfig(hidden=128, sampler="vllm")))
-
-
-def test_vllm_is_told_of_the_device_and_nothing_of_the_models_own_defaults(tmp_path: Path) -> None:
-    cpu = engine_arguments(tmp_path, VllmConfig(length=64, rows=4, cache_bytes=1 << 20, seed=3))
-    gpu = engine_arguments(tmp_path, VllmConfig(length=64, rows=4, device="cuda:0", dtype="bfloat16", memory_share=0.3))
-    for told, dtype, seed in ((cpu, "float32", 3), (gpu, "bfloat16", 0)):
-        expected: Mapping[str, object] = {
-            "model": str(tmp_path), "max_model_len": 64, "max_num_seqs": 4, "dtype": dtype, "seed": seed,
-            "generation_config": "vllm", "logprobs_mode": "processed_logprobs",
-        }  # fmt: skip
-        assert {name: told[name] for name in expected} == expected
-    assert (cpu["kv_cache_memory_bytes"], cpu["enforce_eager"]) == (1 << 20, True)
-    assert (gpu["gpu_memory_utilization"], gpu["enable_sleep_mode"], gpu["enforce_eager"]) == (0.3, True, False)
-    assert "gpu_memory_utilization" not in cpu
-    assert "kv_cache_memory_bytes" not in gpu
-
-
-@pytest.mark.parametrize(
-    ("shape", "width"), [({"head_dim": 64}, 64), ({"hidden_size": 96, "num_attention_heads": 4}, 24)]
-)
-def test_a_heads_width_is_named_or_follows(shape: dict[str, int], width: int) -> None:
-    assert head_width(shape) == width

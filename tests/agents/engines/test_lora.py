@@ -1,31 +1,33 @@
-"""Adapters on their way to a sampler: apart from the weights below them in 16 bits, and nothing of them lost."""
+"""Adapters on their way to a sampler: apart from the weights below them in 16 bits, and nothing of them lost; and each
+preset's combination of dtype, adapter, loss and sampler, in tiny shapes."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.agents.engines.conformance import STOP, VOCABULARY, conversations
+from toolorchestra.agents.configuration.config import TrainConfig
+from toolorchestra.agents.configuration.presets import PRESETS
 from toolorchestra.agents.engines import agreement
-from toolorchestra.agents.engines.agreement import Agreement, Drift
-from toolorchestra.agents.engines.base import Adapter, Datum, LossParams, Sample, SamplingParams
+from toolorchestra.agents.engines.agreement import TOLERANCE, Agreement, Drift
+from toolorchestra.agents.engines.base import Adapter, Datum, EngineSettings, LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder
-from toolorchestra.agents.engines.gpu_arithmetic import Shape
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.lora import adapter_of, write_adapter
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
-from toolorchestra.agents.engines.vllm_sampler import VllmConfig, engine_arguments, handover_bytes, room_for_rank
+from toolorchestra.agents.engines.vllm_sampler import VllmConfig, engine_arguments, room_for_rank
 from toolorchestra.agents.engines.weights import HowSampled, export_merged, held_in, merged_weights, named_weights
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -106,11 +108,11 @@ def test_how_much_is_lost_is_told_where_it_stands_out() -> None:
             agreement.check(Agreement(0.0, 0.0, 1.0, lost), 1.0)
 
 
-@pytest.mark.parametrize("size", [0.5, 3.0, 4.0, 7.0, 20.0])
+@pytest.mark.parametrize("size", [0.5, 4.0, 7.0])
 def test_noise_of_kernels_refuses_no_sampler_and_hides_none_that_holds_the_start(size: float) -> None:
     """A change of this size, in terms of the noise of each of three kernels; as many tokens as the probes have."""
     rng, most = random.Random(0), agreement.MOST_LOST
-    tokens, times = 2 * agreement.PROBES * agreement.PROBE_TOKENS, 500
+    tokens, times = 2 * agreement.PROBES * agreement.PROBE_TOKENS, 300
     right, stuck = 0, 0
     for _ in range(times):
         changes, now, before, sampled = ([rng.gauss(0, 1) for _ in range(tokens)] for _ in range(4))
@@ -125,7 +127,7 @@ def test_noise_of_kernels_refuses_no_sampler_and_hides_none_that_holds_the_start
 def test_the_weights_below_are_read_once() -> None:
     made = engine(merges=False)
     sampler: Any = made.sampler
-    for _ in range(3):
+    for _ in range(2):
         data = conversations(made)
         assert len(sampler.read) == len(set(sampler.read)) > 10
         made.train(data, IMITATE, 1e-3)
@@ -136,8 +138,8 @@ def test_the_weights_below_are_read_once() -> None:
     assert len(sampler.read) == 2 * len(set(sampler.read))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_in_16_bits_the_decoder_has_what_is_less_than_a_weights_last_digit(dtype: torch.dtype) -> None:
+def test_in_16_bits_the_decoder_has_what_is_less_than_a_weights_last_digit() -> None:
+    dtype = torch.bfloat16
     model = held_in(build_model(VOCABULARY, 32, 2), CPU, dtype)
     decoder = Decoder(model.config, 1, 8, CPU, dtype)
     weights = dict(model.state_dict())
@@ -202,16 +204,6 @@ def test_a_model_of_16_bits_is_exported_in_float32_with_all_of_its_adapter(tmp_p
     assert rounded < 0.3 * whole
 
 
-def test_room_is_counted_for_an_adapter_too(tmp_path: Path) -> None:
-    made = engine(merges=False, hidden=32)
-    shape = made.model.config.to_dict()
-    write_adapter(adapter_of(made.model, 1), tmp_path / "adapter")
-    found = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
-    size = sum(value.nbytes for value in found.values())
-    assert size == 4 * Shape.read(shape).adapter_parameters(CONFIG.lora_rank)
-    assert handover_bytes(shape, "bfloat16", CONFIG.lora_rank) == handover_bytes(shape, "bfloat16") + size
-
-
 def test_vllm_makes_room_for_the_adapters_rank(tmp_path: Path) -> None:
     assert [room_for_rank(rank) for rank in (1, 8, 9, 64, 300)] == [8, 8, 16, 64, 320]
     with pytest.raises(ConfigError, match=r"rank 512 at most, and model\.lora_rank is 513"):
@@ -223,7 +215,7 @@ def test_vllm_makes_room_for_the_adapters_rank(tmp_path: Path) -> None:
 
 # -- every dtype ------------------------------------------------------------------------------------------------------
 
-COMBINATIONS = [("float32", 0, 1e-5), ("float32", 4, 1e-5), ("bfloat16", 4, 0.05), ("float16", 4, 0.01)]
+COMBINATIONS = [("float32", 0, 1e-5), ("float32", 4, 1e-5), ("bfloat16", 4, 0.05)]
 """dtype, rank of the adapter, and the mean gap between the sampler's and the trainer's log-probabilities. Full weights
 of 16 bits are refused."""
 
@@ -259,11 +251,44 @@ def test_a_copy_in_another_process_and_a_resumed_run_sample_alike(
     assert statistics.fmean(p for d in expected for p in d.logprobs) < 0
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_positions_are_computed_in_float32(dtype: str) -> None:
+def test_positions_are_computed_in_float32() -> None:
     """As the decoder and vLLM compute them: rounded frequencies turn late positions into others."""
-    made, exact = of_dtype(dtype, 4), of_dtype("float32", 4)
+    made, exact = of_dtype("bfloat16", 4), of_dtype("float32", 4)
     found, expected = (dict(one.model.named_buffers()) for one in (made, exact))
     assert found.keys() == expected.keys() != set()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert {p.dtype for p in made.model.get_base_model().model.embed_tokens.parameters()} == {made.dtype}
+
+
+RATE = 1e-3
+
+
+def as_built(config: TrainConfig) -> LocalEngine:
+    """As build() makes it, but for its size, its device and the process of the sampler."""
+    wanted = {setting.name: getattr(config.model, setting.name) for setting in fields(EngineSettings)}
+    small = {"device": "cpu", "rows": 16, "tokens_per_batch": 512, "lora_rank": min(4, config.model.lora_rank)}
+    held = LocalConfig(**{**wanted, **small}, length=192, average=config.average, reference=bool(config.loss.kl_weight))
+    model = build_model(VOCABULARY, hidden=32, layers=2)
+    sampler = None if config.model.sampler == "local" else Apart(model, merges=False)
+    return LocalEngine(model, [STOP], held, sampler)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_a_preset_combines_samples_trains_and_agrees(name: str) -> None:
+    config = PRESETS[name]
+    made = as_built(config)
+    assert type(made.sampler) is (LocalSampler if config.model.sampler == "local" else Apart)
+    before = [p.detach().clone() for p in made.trained]
+    loss = replace(config.loss, temperature=config.temperature)
+    for _ in range(2):
+        data = conversations(made, temperature=config.temperature)
+        told = made.train(data, loss, RATE)
+        assert all(math.isfinite(value) for value in told.values())
+        assert told["not_finite"] == 0
+        assert told["mismatch"] < TOLERANCE[config.model.dtype]
+        assert ("kl_reference" in told) == bool(config.loss.kl_weight)
+    assert any(not torch.equal(p, was) for p, was in zip(made.trained, before, strict=True))
+    if config.model.lora_rank:
+        assert {p.dtype for p in made.trained} == {torch.float32}
+    with made.averaged():
+        assert conversations(made, temperature=config.evaluation_temperature)

@@ -1,19 +1,22 @@
-"""What prompts have in common is run once, and the log-probabilities are those of running it all."""
+"""What prompts have in common is run once; and sampling in one thread while another one trains: with the published
+weights, whole, and never the half of a step."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
-from tests.agents.engines.conformance import STOP, VOCABULARY, assert_agreement, datum
-from toolorchestra.agents.engines.base import Datum, Sample, SamplingParams
+from tests.agents.engines.conformance import STOP, VOCABULARY, assert_agreement, conversations, datum
+from toolorchestra.agents.engines.base import Datum, LossParams, Sample, Samples, SamplesWhileTraining, SamplingParams
+from toolorchestra.agents.engines.guarded_processes import LoopThread
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-from toolorchestra.agents.engines.sampler import _common
 from toolorchestra.agents.engines.tiny import build_model
 
 CONFIG = LocalConfig(rows=8, length=400)
@@ -109,33 +112,6 @@ def test_a_row_that_waits_keeps_what_it_has_while_others_are_sampled() -> None:
     assert_agreement(made, asyncio.run(turns()))
 
 
-def test_siblings_that_were_told_the_same_share_that_too() -> None:
-    made = engine()
-    result = words(60, 5)
-
-    async def turns() -> list[Datum]:
-        prompt = task(1)
-        names = ("a", "b", "c")
-        await asyncio.gather(*(made.sample(prompt, SamplingParams(1), name) for name in names))
-        before = fed(made)
-        grown = prompt + result
-        got = [datum(grown, await made.sample(grown, SamplingParams(2), name)) for name in names]
-        assert fed(made) - before <= len(result) + 3 * 2 + 3
-        return got
-
-    assert_agreement(made, asyncio.run(turns()))
-
-
-def test_of_new_weights_nothing_is_shared_with_the_old() -> None:
-    made = engine()
-    together(made, [task(1)])
-    with torch.no_grad():
-        for p in made.trained:
-            p.mul_(1.1)
-    made._changed()
-    assert_agreement(made, together(made, [task(2)]))
-
-
 def test_rollouts_that_are_collected_again_find_an_empty_cache() -> None:
     """As a resumed run does: what is run then is the same, to the last digit."""
     made = engine()
@@ -151,17 +127,97 @@ def test_rollouts_that_are_collected_again_find_an_empty_cache() -> None:
     assert [d.logprobs for d in got[0]] == [d.logprobs for d in got[1]]
 
 
-def test_in_16_bits_too() -> None:
-    made = engine(replace(CONFIG, dtype="bfloat16", lora_rank=2))
-    data = together(made, [task(n) for n in (1, 1, 2, 3)])
-    for d, trained in zip(data, made.logprobs(data), strict=True):
-        assert [p for p, counts in zip(d.logprobs, d.mask, strict=True) if counts] == pytest.approx(trained, abs=0.2)
+BESIDE = LocalConfig(rows=12, length=160)
+PROMPT = [2, 3, 5, 7, 11]
 
 
-def test_the_common_beginning_is_found() -> None:
-    for seed in range(30):
-        rng = random.Random(seed)
-        left = [rng.randrange(3) for _ in range(rng.randrange(12))]
-        right = [*left[: rng.randrange(12)], *[rng.randrange(3) for _ in range(rng.randrange(6))]]
-        unlike = (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
-        assert _common(left, right) == next(unlike, min(len(left), len(right)))
+def few_rows(config: LocalConfig = BESIDE) -> LocalEngine:
+    return LocalEngine(build_model(VOCABULARY, hidden=32, layers=2), [STOP], config)
+
+
+def logprobs(made: Samples, tokens: int = 6) -> Sample:
+    return asyncio.run(made.sample(PROMPT, SamplingParams(tokens, 0.0)))
+
+
+@pytest.mark.parametrize(
+    "changed", [{}, {"lora_rank": 4}, {"lora_rank": 4, "dtype": "bfloat16"}], ids=["full", "adapter", "16 bits"]
+)
+def test_published_weights_stay_until_the_next_ones(changed: dict[str, Any]) -> None:
+    made = few_rows(replace(BESIDE, **changed))
+    assert isinstance(made, SamplesWhileTraining)
+    data = conversations(made)
+    published = made.publish()
+    before = logprobs(published)
+    made.train(data, LossParams("cross_entropy"), 0.05)
+    assert logprobs(published) == before
+    made.publish()
+    after = logprobs(published)
+    assert after != before
+    assert after == logprobs(made)  # the engine itself samples with the weights of now
+
+
+def test_weights_are_not_read_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = few_rows()
+    data = conversations(made)
+    inside, go_on = threading.Event(), threading.Event()
+    take = made._update.take
+
+    def slowly(*given: object) -> object:
+        inside.set()
+        assert go_on.wait(20)
+        return take(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(made._update, "take", slowly)
+    training = threading.Thread(target=made.train, args=(data, LossParams("cross_entropy"), 0.05))
+    training.start()
+    assert inside.wait(20)
+    publishing = threading.Thread(target=made.publish)
+    publishing.start()
+    publishing.join(0.3)
+    assert publishing.is_alive()
+    go_on.set()
+    training.join(20)
+    publishing.join(20)
+    held = {name: value.clone() for name, value in made.model.state_dict().items()}
+    assert logprobs(made.publish()) == logprobs(made)
+    assert all(torch.equal(value, held[name]) for name, value in made.model.state_dict().items())
+
+
+def test_turns_are_sampled_while_a_step_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that waits for turns that are begun in it: it would wait for ever if they waited for the step."""
+    made = few_rows()
+    data = conversations(made)
+    published, rollouts = made.publish(), LoopThread("rollouts")
+    seen: list[Sample] = []
+
+    def beside(*_: object) -> dict[str, float]:
+        seen.append(rollouts.wait(published.sample(PROMPT, SamplingParams(6, 0.0))))
+        return {"not_finite": 1.0}
+
+    monkeypatch.setattr(made._update, "take", beside)
+    made.train(data, LossParams("cross_entropy"), 0.05)
+    rollouts.close()
+    assert seen[0].tokens == logprobs(published).tokens
+
+
+def test_who_waits_for_a_tool_gives_its_row_to_who_samples() -> None:
+    """More episodes than rows: the one that sampled longest ago runs its past again when it comes back."""
+    narrow, wide = few_rows(replace(BESIDE, rows=2)), few_rows()
+
+    async def turns(made: LocalEngine) -> list[Sample]:
+        got: list[Sample] = []
+        grown = {name: [*PROMPT, number] for number, name in enumerate("abcd")}
+        for name in ("a", "b", "c", "d", "b", "a", "c"):
+            sample = await made.sample(grown[name], SamplingParams(4, 0.0), name)
+            grown[name] = [*grown[name], *sample.tokens, 9]
+            got.append(sample)
+        for name in grown:
+            made.release(name)
+        return got
+
+    few, enough = asyncio.run(turns(narrow)), asyncio.run(turns(wide))
+    assert [s.tokens for s in few] == [s.tokens for s in enough]
+    for one, other in zip(few, enough, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+    sampler = narrow.sampler
+    assert sorted(sampler._free) == [0, 1]  # type: ignore[attr-defined]

@@ -106,7 +106,7 @@ def test_a_turn_that_the_server_broke_off_is_an_outage() -> None:
         assert sample(made) == Sample([4, 5], [-0.5, -0.25], False)
 
 
-@pytest.mark.parametrize("body", ["<html>busy</html>", "", "null", "[]", {"error": "x"}, {"choices": []}])
+@pytest.mark.parametrize("body", ["<html>busy</html>", "[]", {"choices": []}])
 def test_an_answer_that_is_no_completion_may_pass(body: Any) -> None:
     with (
         served(lambda _: ServerReply(body=body), retries=0) as (made, _),
@@ -120,10 +120,9 @@ def test_an_answer_that_is_no_completion_may_pass(body: Any) -> None:
         assert sample(made).tokens == [4]
 
 
-@pytest.mark.parametrize("body", ["<html>busy</html>", {"error": "x"}])
-def test_a_server_without_models_is_said(body: Any) -> None:
+def test_a_server_without_models_is_said() -> None:
     with (
-        Loopback(lambda _: ServerReply(body=body), lists_models=False) as server,
+        Loopback(lambda _: ServerReply(body={"error": "x"}), lists_models=False) as server,
         pytest.raises(ConfigError, match="start one: vllm serve MODEL"),
     ):
         ServedSampler(MODEL.config.to_dict(), [1], ServedConfig(server.base_url))
@@ -257,42 +256,6 @@ def test_a_server_that_takes_no_adapters_is_said(tmp_path: Path) -> None:
                 made.sync([], 3, adapter(0.5))
             assert made.version == NONE
             assert [path.name for path in tmp_path.iterdir()] == ["weights"]
-
-
-def test_a_served_sampler_is_built_with_what_the_run_says(tmp_path: Path) -> None:
-    with Loopback(lambda _: ServerReply(body=MODELS), lists_models=False) as server:
-        model = ModelConfig(hidden=32, sampler="served", server=server.base_url, handover=str(tmp_path))
-        made, chat = build(replace(preset("tiny"), model=model))
-        try:
-            assert isinstance(made.sampler, ServedSampler)
-            config = made.sampler.config
-            assert (config.base_url, config.length, config.request_seconds) == (server.base_url, 256, 3600.0)
-            shape = json.loads((tmp_path / "weights" / "config.json").read_text())
-            assert (shape["architectures"], shape["vocab_size"]) == (["Qwen3ForCausalLM"], len(chat.tokenizer))  # type: ignore[arg-type]
-        finally:
-            made.close()
-
-
-def test_a_served_turn_that_does_not_fit_is_not_asked_for() -> None:
-    with served(lambda _: turn([4], [-1.0])) as (made, server):
-        with pytest.raises(ValueError, match="too long for the sampler: 3 tokens of prompt and 62 to sample, of 64"):
-            sample(made, SamplingParams(62))
-        assert len(server.seen) == 1  # the models
-
-
-def test_probes_of_a_server_are_answered_in_their_order_and_not_counted() -> None:
-    with served(lambda asked: turn([asked.json["prompt"][0]], [-1.0], "length")) as (made, _):
-        got = made.probe([[7, 1], [8, 1], [9, 1]], SamplingParams(1))
-        assert [found.tokens for found in got] == [[7], [8], [9]]
-        assert made.stats() == {"prefix_hits": 0.0}
-        made.set_random_state(made.random_state())
-
-
-def test_a_connection_that_breaks_is_tried_again() -> None:
-    with served(lambda asked: ServerReply(fault="reset") if asked.number < 2 else turn([4], [-1.0])) as (made, _):
-        assert sample(made).tokens == [4]
-    with served(lambda _: ServerReply(fault="reset"), retries=0) as (made, _), pytest.raises(Outage, match="did not"):
-        sample(made)
 
 
 # -- several servers --------------------------------------------------------------------------------------------------
@@ -440,19 +403,6 @@ def test_a_server_that_misses_weights_again_and_again_is_not_waited_for(tmp_path
         made.sync(named_weights(MODEL), 9)
         assert len(servers[1].seen) == count
         assert made.version == 9
-
-
-def test_a_server_without_development_mode_is_set_up_wrongly(tmp_path: Path) -> None:
-    def plain(asked: ReceivedRequest) -> ServerReply:
-        return ServerReply(body=MODELS) if asked.lists_models else ServerReply(status=404)
-
-    with ExitStack() as stack:
-        servers = [stack.enter_context(Loopback(s, lists_models=False)) for s in (Script(2), plain)]
-        configs = [ServedConfig(s.base_url, length=64, handover=str(tmp_path)) for s in servers]
-        made = SeveralServers([ServedSampler(MODEL.config.to_dict(), [1], c) for c in configs])
-        stack.callback(made.close)
-        with pytest.raises(ConfigError, match="start it with VLLM_SERVER_DEV_MODE=1"):
-            made.sync(named_weights(MODEL), 1)
 
 
 def test_servers_are_named_with_commas() -> None:

@@ -1,9 +1,10 @@
-"""Runs beside each other: pairs, what is no pair, and what is never mixed."""
+"""Runs beside each other: pairs, what is never mixed, the front, and how far preferences are followed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,12 @@ from toolorchestra.agents.evaluation.comparison import (
     comparison_text,
     read_runs,
 )
+from toolorchestra.agents.evaluation.controllability import controllability_of
+from toolorchestra.agents.evaluation.frontier import PolicyFrontier, TaskTrial, frontier, pareto_front
 from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval
+from toolorchestra.agents.evaluation.summary import PreferenceEffect, summarise
+from toolorchestra.agents.evaluation.summary_tables import as_markdown, as_text
 from toolorchestra.envs.base.errors import ConfigError
 
 
@@ -47,46 +52,11 @@ def test_pairs_by_hand() -> None:
     assert found.reward.interval == mean_interval([0.03, -0.97, 1.03, 1.03])
 
 
-def test_the_same_answers_leave_the_dollars_as_the_lead_in_reward() -> None:
-    found = compare_pairs("a", some([1, 0, None], cents=5.0), "b", some([1, 0, 1], cents=2.0)).reward
-    assert found is not None
-    assert (found.difference, found.interval.low, found.interval.high) == pytest.approx((0.03, 0.03, 0.03))
-
-
-def test_bounds_take_what_is_not_known_at_its_worst_and_best() -> None:
-    found = compare_pairs("a", some([None, None, 1]), "b", some([1, None, 1]))
-    assert found.bounds == Interval(-1 / 3, 2 / 3)  # 1 - 1 and 0 - 1 at the worst, 1 - 0 and 1 - 0 at the best
-
-
 def test_another_seed_or_sheet_is_no_pair() -> None:
     left = [made_row("a"), made_row("b", seed=1), made_row("c"), made_row("only")]
     right = [made_row("a"), made_row("b", seed=2), made_row("c", sheet="other")]
     found = compare_pairs("l", left, "r", right)
     assert (found.pairs, found.apart, found.alone) == (1, 2, 1)
-
-
-def test_trials_of_a_task_are_one_sign() -> None:
-    left = [made_row("a", 0.0, trial=n) for n in range(6)] + [made_row("b", 1.0)]
-    right = [made_row("a", 1.0, trial=n) for n in range(6)] + [made_row("b", 1.0)]
-    found = compare_pairs("l", left, "r", right)
-    assert (found.better, found.worse, found.p) == (1, 0, 1.0)
-
-
-def test_who_wins_where() -> None:
-    def rows(policy: str, logic: float, chemistry: float) -> list[EvaluationRow]:
-        return [
-            made_row(f"{subject}{n}", right, policy=policy, groups={"subject": subject}, cents=cents)
-            for subject, right, cents in (
-                ("logic", logic, 2.0),
-                ("chemistry", chemistry, 4.0 if policy == "b" else 1.0),
-            )
-            for n in range(3)
-        ]
-
-    found = compare_pairs("a", rows("a", 1.0, 0.0), "b", rows("b", 0.0, 1.0))
-    assert [(g.group, g.pairs, g.difference, g.cents) for g in found.groups] == [
-        ("subject: chemistry", 3, 1.0, pytest.approx(3.0)), ("subject: logic", 3, -1.0, pytest.approx(0.0)),
-    ]  # fmt: skip
 
 
 def test_each_policy_meets_the_same_of_the_first_run() -> None:
@@ -138,11 +108,6 @@ def test_prices_drawn_for_each_task_pair_where_they_are_the_same() -> None:
     assert (section.front.trials, section.front.left_out) == (2, 2)
 
 
-def test_runs_of_the_same_folder_name_are_told_apart(tmp_path: Path) -> None:
-    folders = [write_run(tmp_path / name / "run", some([1, 0])) for name in ("a", "b")]
-    assert [run.name for run in read_runs(folders)] == [str(folder) for folder in folders]
-
-
 def test_the_tables_fit_and_say_what_was_left_out() -> None:
     fields = {"groups": {"subject": "number theory"}}
     old = NamedRun("a-run-with-quite-a-long-name", some([1, 0, None, 1], cents=123.4, **fields))
@@ -175,3 +140,180 @@ def test_turned_round_it_says_the_same(pairs: list[tuple[float | None, float | N
     if one.accuracy is not None and other.accuracy is not None:
         assert one.accuracy.difference == pytest.approx(-other.accuracy.difference)
         assert one.accuracy.interval.low == pytest.approx(-other.accuracy.interval.high)
+
+
+Outcomes = Sequence[tuple[float | None, float]]
+"""Right and cents of each task."""
+
+
+def played(policies: Mapping[str, Outcomes]) -> dict[str, dict[TaskTrial, EvaluationRow]]:
+    return {
+        policy: {
+            (str(n), 0): made_row(str(n), right, cents=cents, policy=policy) for n, (right, cents) in enumerate(some)
+        }
+        for policy, some in policies.items()
+    }
+
+
+def front_of(policies: Mapping[str, Outcomes], singles: Sequence[str] = ()) -> PolicyFrontier:
+    made = frontier(played(policies), singles)
+    assert made is not None
+    return made
+
+
+TABLE: dict[str, Outcomes] = {
+    "cheap": [(1, 1), (0, 1), (0, 1), (0, 1)],
+    "expensive": [(1, 9), (1, 9), (1, 9), (0, 9)],
+    "router": [(1, 1), (1, 9), (0, 1), (0, 1)],
+    "waste": [(0, 9), (0, 9), (1, 9), (0, 1)],
+}
+
+
+def test_the_table_by_hand() -> None:
+    made = front_of(TABLE, ["cheap", "expensive"])
+    points = {p.policy: p for p in made.points}
+    assert [(p.accuracy, p.cents) for p in made.points] == [(0.25, 1), (0.75, 9), (0.5, 3), (0.25, 7)]
+    assert (made.best_single, made.front) == ("expensive", ["cheap", "router", "expensive"])
+    assert [p.perf_gain for p in made.points] == [pytest.approx(g) for g in (-2 / 3, 0, -1 / 3, -2 / 3)]
+    assert [p.cost_save for p in made.points] == [None, 0, None, None]
+    # waste: cost 6/8 and accuracy 0 of the ranges; the router's are 2/8 and 1/2, the cheap one's 0 and 0
+    assert points["waste"].pareto_dist == pytest.approx((0.5**2 + 0.5**2) ** 0.5)
+    assert points["router"].pareto_dist == 0
+    # oracle: 1 ¢ right, 9 right, 9 right (router 1 is wrong), none: 1 ¢
+    assert (made.oracle_accuracy, made.oracle_cents) == (0.75, 5)
+    assert (made.trials, made.left_out) == (4, 0)
+
+
+def test_the_area_by_hand() -> None:
+    made = front_of(TABLE)
+    points = {p.policy: p for p in made.points}
+    # budgets from 1 to 9 ¢; at 1 ¢ a task's cheapest is right in a quarter
+    assert made.nauc == pytest.approx((0.25 * 2 + 0.5 * 6) / 8)
+    assert points["router"].nauc == made.nauc
+    assert points["expensive"].nauc == points["cheap"].nauc == pytest.approx(0.25)
+
+
+def test_the_collapse_by_hand() -> None:
+    points = {p.policy: p for p in front_of(TABLE).points}
+    # expensive is the most expensive. Task 0: cheap was as good. 1: the router paid 9 too, and was as good. 2: waste
+    # was. 3: all were wrong, the others for less
+    assert points["expensive"].collapse == 1.0
+    assert points["cheap"].collapse == 0.5  # wrong in 1 and 2
+    assert points["router"].collapse == 0.5  # 9 ¢ in 1, wrong in 2
+    assert points["waste"].collapse == 0.75
+    only = front_of({"cheap": [(0, 1), (1, 1)], "expensive": [(1, 9), (1, 9)]})
+    assert [p.collapse for p in only.points] == [0.5, 0.5]
+
+
+def test_what_is_not_known_for_one_is_left_out_for_all_and_said() -> None:
+    made = front_of({"a": [(1, 1), (None, 1), (0, 1)], "b": [(1, 2), (0, 2), (1, 2)]})
+    assert (made.trials, made.left_out) == (2, 1)
+    assert [(p.accuracy, p.low, p.high) for p in made.points] == [
+        (0.5, pytest.approx(1 / 3), pytest.approx(2 / 3)), (1.0, pytest.approx(2 / 3), pytest.approx(2 / 3)),
+    ]  # fmt: skip
+    assert frontier(played({"a": [(None, 1)], "b": [(1, 1)]})) is None
+    assert frontier({}) is None
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.integers(0, 20)), min_size=3, max_size=3),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_what_holds_for_any_policies(drawn: list[list[tuple[float, int]]]) -> None:
+    made = front_of({f"p{n}": some for n, some in enumerate(drawn)})
+    assert made.front == pareto_front({p.policy: (p.cents, p.accuracy) for p in made.points})
+    for point in made.points:
+        assert (point.pareto_dist == 0) >= point.on_front
+        assert 0 <= point.collapse <= 1
+        assert -1e-9 <= point.nauc <= made.nauc + 1e-9 <= made.oracle_accuracy + 2e-9
+        assert point.accuracy <= made.oracle_accuracy + 1e-9
+        assert point.cost_save is None or point.accuracy >= max(p.accuracy for p in made.points)
+
+
+WEIGHTS: dict[str, dict[str, float]] = {
+    "accurate": {"outcome": 1.0, "usd": 0.0, "seconds": 0.0},
+    "balanced": {"outcome": 1.0, "usd": 0.5, "seconds": 0.5},
+    "frugal": {"outcome": 1.0, "usd": 1.0, "seconds": 0.0},
+    "lean": {"outcome": 1.0, "usd": 1.0, "seconds": 1.0},
+    "favour": {"outcome": 1.0, "usd": 0.5, "seconds": 0.0, "answer-1": 1.0},
+}
+
+
+def preferring(kind: str, task: str, right: float | None = 1.0, **fields: Any) -> EvaluationRow:
+    """A trial under a preference of the bank, as `--preset preferences` labels it."""
+    preference = {"kind": kind, "weights": WEIGHTS[kind], "sentence": f"Be {kind}."}
+    return made_row(task, right, **{"env": f"HLE-v0, preference={kind}", "preference": preference, **fields})
+
+
+def effects(rows: list[EvaluationRow]) -> dict[tuple[str, str], PreferenceEffect]:
+    return {(one.preference, one.measure): one for one in controllability_of(rows)}
+
+
+def test_what_was_saved_is_a_share_of_what_the_same_tasks_cost_without_a_preference() -> None:
+    plain = [made_row(str(n), cents=4.0, minutes=1.0) for n in range(4)]
+    plain += [made_row("of nobody else", cents=1000.0)]
+    frugal = [preferring("frugal", str(n), float(n > 0), cents=1.0, minutes=3.0) for n in range(4)]
+    (only,) = controllability_of([*plain, *frugal])
+    assert (only.env, only.preference, only.reference, only.measure) == ("HLE-v0", "frugal", "none", "usd")
+    assert (only.tasks, only.left_out, only.before, only.after) == (4, 0, pytest.approx(4.0), pytest.approx(1.0))
+    assert only.followed == pytest.approx(0.75)
+    assert (only.interval.low, only.interval.high) == (pytest.approx(0.75), pytest.approx(0.75))
+    assert only.points == pytest.approx(-0.25)
+
+
+def test_a_policy_that_is_deaf_follows_nothing_and_one_that_does_the_opposite_less_than_nothing() -> None:
+    costs = [1.0, 5.0, 2.0]
+    plain = [made_row(str(n), cents=c) for n, c in enumerate(costs)]
+    deaf = [preferring("frugal", str(n), cents=c) for n, c in enumerate(costs)]
+    found = effects([*plain, *deaf])["frugal", "usd"]
+    assert (found.followed, found.interval.low, found.interval.high) == (0.0, 0.0, 0.0)
+    contrary = [preferring("frugal", str(n), cents=2 * c) for n, c in enumerate(costs)]
+    assert effects([*plain, *contrary])["frugal", "usd"].followed == pytest.approx(-1.0)
+
+
+def test_without_play_without_a_preference_a_balanced_one_is_the_reference_and_names_less() -> None:
+    """A balanced preference weighs money and time by a half each: `favour` weighs money no more, `lean` both."""
+    rows = [preferring("balanced", "a", cents=2.0, minutes=2.0, calls={"answer-1": 1, "answer-2": 3})]
+    rows += [preferring("lean", "a", cents=1.0, minutes=1.0), preferring("accurate", "a", cents=9.0)]
+    rows += [preferring("favour", "a", cents=1.0, calls={"answer-1": 3, "answer-2": 1})]
+    found = effects(rows)
+    assert set(found) == {("lean", "usd"), ("lean", "seconds"), ("favour", "calls")}
+    assert {one.reference for one in found.values()} == {"balanced"}
+    assert found["lean", "seconds"].followed == pytest.approx(0.5)
+    favour = found["favour", "calls"]
+    assert (favour.before, favour.after, favour.followed) == (0.25, 0.75, 0.5)
+    again = effects([*rows, made_row("a", cents=2.0)])
+    assert ("favour", "usd") in again
+    assert {one.reference for one in again.values()} == {"none"}
+
+
+def test_a_pair_is_a_task_that_ended_on_both_sides_under_the_same_prices() -> None:
+    plain = [made_row("a", cents=4.0), made_row("b", None), made_row("c", sheet="other"), made_row("d", cents=2.0)]
+    frugal = [preferring("frugal", name, cents=1.0) for name in "abc"] + [preferring("frugal", "d", None)]
+    (only,) = controllability_of([*plain, *frugal])
+    assert (only.tasks, only.left_out, only.followed) == (1, 3, pytest.approx(0.75))
+    assert controllability_of([*plain[1:], *frugal]) == ()
+
+
+def test_where_the_reference_cost_nothing_there_is_no_share() -> None:
+    rows = [made_row("a", cents=0.0), preferring("frugal", "a", cents=1.0)]
+    (only,) = controllability_of(rows)
+    assert math.isnan(only.followed)
+    shown = summarise(rows)
+    assert json.loads(json.dumps(shown.to_json(), allow_nan=False))["controllability"][0]["followed"] is None
+    assert "- to -" in as_text(shown)
+
+
+def test_the_tables_show_it_by_environment_and_say_the_reference() -> None:
+    rows = [made_row(str(n), cents=4.0) for n in range(3)]
+    rows += [preferring("frugal", str(n), float(n > 0), cents=1.0) for n in range(3)]
+    said = as_text(summarise(rows))
+    assert "HLE-v0 test, preferences against no preference\n" in said
+    assert "frugal       cheap   ¢      3    4.00   1.00       +75.0  +75.0 to +75.0     -33.3" in said
+    assert "### HLE-v0 test, preferences against no preference\n" in as_markdown(summarise(rows))
+    assert "preferences against" not in as_text(summarise(rows[:3]))
+    assert max(map(len, said.splitlines())) <= 120

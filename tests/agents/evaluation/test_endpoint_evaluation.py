@@ -1,5 +1,5 @@
 """Whole evaluations over a loopback server: recorded and replayed to the last nano-dollar, within cap, budget and
-limits, and each fault of the server ends in its own episode alone."""
+limits; the same dollars by server, ledgers and cap whatever it does wrong; and no key is kept."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.agents.evaluation import played_episodes
+from tests.support.chaos_server import SERVER_FAULTS, SILENT, ChaosReplies
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
+from toolorchestra.agents.commands import compare, evaluate, report
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory, factory
-from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
+from toolorchestra.envs.models.endpoints import Endpoints
+from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, Price, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import full_id
 from toolorchestra.envs.sandbox import Execution
 from toolorchestra.envs.sandbox.confine import landlock_abi
-from toolorchestra.envs.tools.backends import Backing, read
+from toolorchestra.envs.testing.rehearsal import Held
+from toolorchestra.envs.tools.backends import Backing, NamedBackends, read
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
-CANARY = "sk-canary-live-91c4"
 TOLD = '<tool_call>{"name": "answer", "arguments": {"model": "answer-4"}}</tool_call>'
 
 
@@ -69,8 +72,10 @@ def run(made_factory: EpisodeFactory, name: str, tasks: int, at_once: int = 8) -
     )
 
 
-@pytest.mark.parametrize("env", ["HLE-v0", "FRAMES-v0"])
-@pytest.mark.parametrize(("policy", "history"), [("cheap", "full"), ("chat", "full"), ("chat", "state")])
+@pytest.mark.parametrize(
+    ("env", "policy", "history"),
+    [("HLE-v0", "cheap", "full"), ("HLE-v0", "chat", "state"), ("FRAMES-v0", "chat", "full")],
+)
 def test_a_recorded_evaluation_replays_without_a_server(tmp_path: Path, env: str, policy: str, history: str) -> None:
     sandbox = "landlock" if landlock_abi() else "arithmetic"
     tape = str(tmp_path / "tape.jsonl")
@@ -109,53 +114,6 @@ def test_a_price_of_the_backends_file_bills_the_orchestrator_too(tmp_path: Path)
         factory(**gym.spec(full_id("HLE-v0")).kwargs, orchestrator="my-model")
 
 
-def test_nothing_is_lost_and_nothing_billed_twice_over_a_breaking_server(tmp_path: Path) -> None:
-    """Every third request breaks, each in another way: the bill is that of the good replies, token for token."""
-    faults = [
-        ServerReply("busy", 429, headers={"retry-after": "0.05"}),
-        ServerReply("oops", 500),
-        ServerReply("x" * 999, fault="reset"),
-        ServerReply("x" * 999, fault="cut"),
-        ServerReply(fault="not http"),
-        ServerReply(body={"choices": []}),
-    ]
-    tokens = []
-
-    def sometimes(asked: ReceivedRequest) -> ServerReply:
-        if asked.number % 3 == 2:
-            return faults[asked.number // 3 % len(faults)]
-        reply = expert(asked)
-        tokens.append(len(asked.text.split()) + len((reply.content or "").split()))
-        return reply
-
-    more = "price = {usd_per_mtok = {input = 1, output = 1}}\n"
-    with Loopback(sometimes) as server:
-        file = file_of(tmp_path, server, more=more, retries=9, failures_to_open=1000)
-        made_factory = made("HLE-v0", Backing(read(file)))
-        cheap = played_episodes.policy("cheap", made_factory)
-
-        async def unpaid(episode: Episode) -> played_episodes.Move:
-            return played_episodes.Move((await cheap(episode)).text, Usage("qwen3-8b", ORCHESTRATOR))
-
-        played = asyncio.run(played_episodes.evaluate(made_factory, unpaid, 7, 12))
-        programs = sum(n for p in played for key, n in p.record.calls.items() if key.startswith("reasoner"))
-    assert [p.failure for p in played] == [""] * 12
-    assert len(server.seen) > len(tokens) > 36
-    interpreter = 8300 * programs  # a nominal second of the arithmetic interpreter each
-    assert sum(p.nano_usd for p in played) == 1000 * sum(tokens) + interpreter
-
-
-def test_an_outage_fails_its_episodes_and_bills_what_was_paid_before(tmp_path: Path) -> None:
-    def broken(asked: ReceivedRequest) -> ServerReply:
-        return ServerReply("gone", 503) if "<answer>" in asked.text else expert(asked)
-
-    with Loopback(broken) as server:
-        file = file_of(tmp_path, server, failures_to_open=1000)
-        played = run(made("HLE-v0", Backing(read(file))), "cheap", 4)
-    assert all("Outage" in p.failure and p.record.failed for p in played)
-    assert all(p.nano_usd > 0 for p in played)
-
-
 def test_a_program_that_cannot_be_run_still_pays_for_its_writing(tmp_path: Path) -> None:
     class Away:
         suspends, item, describe = True, "code-interpreter", "away"
@@ -177,37 +135,32 @@ def test_a_program_that_cannot_be_run_still_pays_for_its_writing(tmp_path: Path)
     assert played.nano_usd > 0
 
 
-def test_five_hundred_and_twelve_episodes_share_sixty_four_places(tmp_path: Path) -> None:
+async def answers(_episode: object) -> played_episodes.Move:
+    return played_episodes.Move(TOLD, None)
+
+
+def test_many_episodes_share_an_endpoints_places(tmp_path: Path) -> None:
     with Loopback(lambda asked: ServerReply("<answer>1</answer>", seconds=0.02)) as server:
-        backing = Backing(read(file_of(tmp_path, server, in_flight=64)))
-        made_factory = made("HLE-v0", backing)
-
-        async def answers(_episode: object) -> played_episodes.Move:
-            return played_episodes.Move(TOLD, None)
-
-        played = asyncio.run(played_episodes.evaluate(made_factory, answers, 0, 512, at_once=512))
-    assert [p.failure for p in played] == [""] * 512
-    assert len(server.seen) == 512
-    assert 32 <= server.most_in_flight <= 64
+        made_factory = made("HLE-v0", Backing(read(file_of(tmp_path, server, in_flight=16))))
+        played = asyncio.run(played_episodes.evaluate(made_factory, answers, 0, 96, at_once=96))
+    assert [p.failure for p in played] == [""] * 96
+    assert len(server.seen) == 96
+    assert 8 <= server.most_in_flight <= 16
 
 
 def test_a_spend_cap_is_overshot_by_what_is_in_flight_at_most(tmp_path: Path) -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 250}  # a tenth of a cent on qwen3-32b
-    cap = SpendCap(0.1)
+    cap = SpendCap(0.02)
     with Loopback(lambda asked: ServerReply("<answer>1</answer>", usage=usage, seconds=0.02)) as server:
-        backing = Backing(read(file_of(tmp_path, server, in_flight=64)))
+        backing = Backing(read(file_of(tmp_path, server, in_flight=16)))
         made_factory = made("HLE-v0", backing, spend_cap=cap, max_turns=2)
-
-        async def answers(_episode: object) -> played_episodes.Move:
-            return played_episodes.Move(TOLD, None)
-
-        played = asyncio.run(played_episodes.evaluate(made_factory, answers, 0, 512, at_once=512))
+        played = asyncio.run(played_episodes.evaluate(made_factory, answers, 0, 96, at_once=96))
     each = 0.001
     policies = sum(p.record.usd for p in played) - each * len(server.seen)
     assert cap.spent_usd == pytest.approx(sum(p.record.usd for p in played))
-    assert cap.spent_usd <= 0.1 + 64 * each + policies
-    assert len(server.seen) <= 100 + 64
-    assert sum(p.record.turns > 1 for p in played) >= 512 - len(server.seen)
+    assert cap.spent_usd <= 0.02 + 16 * each + policies
+    assert len(server.seen) <= 20 + 16
+    assert sum(p.record.turns > 1 for p in played) >= 96 - len(server.seen)
 
 
 def test_a_used_up_budget_lets_no_call_out(tmp_path: Path) -> None:
@@ -216,40 +169,6 @@ def test_a_used_up_budget_lets_no_call_out(tmp_path: Path) -> None:
         env.reset(seed=0, options={"budget": 1e-9})
         *_, truncated, info = env.step(TOLD)
     assert (truncated, info["truncated_by"], len(server.seen)) == (True, "usd", 0)
-
-
-def test_the_key_is_nowhere_but_in_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LIVE_KEY", CANARY)
-
-    def telltale(asked: ReceivedRequest) -> ServerReply:
-        told = asked.headers["authorization"]
-        return ServerReply(f"<answer>{told}</answer>") if asked.number % 2 else ServerReply(told, 500)
-
-    with Loopback(telltale) as server:
-        file = file_of(tmp_path, server, key_env="LIVE_KEY")
-        backing = Backing(read(file, cassette=str(tmp_path / "tape.jsonl"), mode="record"))
-        made_factory = made("HLE-v0", backing)
-
-        async def answers(_episode: object) -> played_episodes.Move:
-            return played_episodes.Move(TOLD, None)
-
-        played = asyncio.run(played_episodes.evaluate(made_factory, answers, 0, 8))
-    assert all(a.headers["authorization"] == f"Bearer {CANARY}" for a in server.seen)
-    assert CANARY not in (tmp_path / "tape.jsonl").read_text()
-    assert CANARY not in str(played)
-    assert "[key]" in (tmp_path / "tape.jsonl").read_text()
-
-
-def test_naming_a_file_in_gym_make(tmp_path: Path) -> None:
-    with Loopback(expert) as server:
-        file = file_of(tmp_path, server)
-        envs = [gym.make(full_id("FRAMES-v0"), backends=file, split=split) for split in ("train", "test")]
-        for env in envs:
-            env.reset(seed=1)
-            env.step(render_call("search", {"model": "search-3"}))
-        assert len(server.seen) == 2
-        sources = [env.unwrapped.factory.source for env in envs]
-    assert sources[0].behind.models is sources[1].behind.models  # the limits are the process's
 
 
 def test_wrong_names_say_what_to_do(tmp_path: Path) -> None:
@@ -274,18 +193,6 @@ def test_wrong_names_say_what_to_do(tmp_path: Path) -> None:
         played_episodes.policy("chat", factory(**gym.spec(full_id("HLE-v0")).kwargs))
 
 
-def test_scripted_policies_are_not_scored_on_what_the_spend_cap_cut(tmp_path: Path) -> None:
-    cap = SpendCap(1e-4)
-    with Loopback(expert) as server:
-        made_factory = made("HLE-v0", Backing(read(file_of(tmp_path, server))), spend_cap=cap)
-        played = run(made_factory, "cheap", 6, at_once=1)
-        spent, asked = cap.spent_usd, len(server.seen)
-        assert run(made_factory, "cheap", 6) == []
-    assert (cap.spent_usd, len(server.seen)) == (spent, asked)
-    assert len(played) < 6
-    assert [(p.record.cut, p.record.failed) for p in played[-1:]] == [(True, True)]
-
-
 def test_what_is_known_of_simulated_models_is_not_told_of_real_ones(tmp_path: Path) -> None:
     simulated = factory(**gym.spec(full_id("HLE-v0")).kwargs).start(0).observation["tools"]
     assert "strongest at everything" in str(simulated)
@@ -306,3 +213,118 @@ def test_what_is_known_of_simulated_models_is_not_told_of_real_ones(tmp_path: Pa
     assert "- answer-2: $" in told
     assert "- a: measured by us; " in by_file
     assert "about 7 s a call" in by_file
+
+
+ROW = {"usd_per_mtok": {"input": 1.5, "output": 7}}
+PRICE = Price.read(ROW, "test")
+
+
+def over_chaos(chaos: ChaosReplies, env: str, episodes: int, cap: SpendCap, **served: Any) -> list[Any]:
+    """Episodes that a model behind the server plays, with experts and a judge behind it too; their ledgers as they
+    ended. Streams that broke off have to be billed by estimate, each once."""
+    with Loopback(chaos) as server:
+        ends = {"here": {"base_url": server.base_url, "failures_to_open": 10**6}}
+        model = {"deadline_seconds": 20.0, "retries": 2, "price": ROW, **served}
+        endpoints = Endpoints.read({"endpoints": ends, "models": {"*": model}}, "test")
+        backing = Backing(NamedBackends("test", endpoints=endpoints, judges=("gpt-5-mini",)))
+        spec = gym.spec(full_id(env)).kwargs
+        made = factory(**spec, backends=backing, preference="none", spend_cap=cap, max_turns=6)
+        chat = played_episodes.policy("chat", made)
+        done: dict[int, played_episodes.PlayedEpisode] = {}
+        asyncio.run(played_episodes.evaluate(made, chat, 0, episodes, 32, done))
+        chaos.estimated += sum(not one.whole for one in server.streamed)
+        return played_episodes.in_order(done)
+
+
+def test_of_faults_that_take_their_time_all_count_the_same_dollars() -> None:
+    over_chaos(ChaosReplies(expert, rate=0.0), "HLE-v0", 4, SpendCap(1000))  # what is loaded once is no leak
+    held = Held.now()
+    cap, chaos = SpendCap(1000), ChaosReplies(expert, seed=1, rate=0.3, faults=SILENT)
+    ended = over_chaos(chaos, "HLE-v0", 12, cap, retries=1, deadline_seconds=1.0)
+    assert held.leaked_since() == ""
+    assert len(ended) == 12
+    assert all(chaos.made[fault] for fault in SILENT)
+    check(chaos, cap, ended)
+
+
+def check(chaos: ChaosReplies, cap: SpendCap, ended: list[Any]) -> None:
+    charges = [charge for p in ended for charge in p.charges]
+    assert sum(c.nano_usd for c in charges if counted(c)) == chaos.nano_usd(PRICE)
+    assert sum(c.usage.estimated for c in charges) == chaos.estimated
+    assert round(cap.spent_usd * NANO) == sum(p.nano_usd for p in ended)
+    assert cap.held_usd == 0
+
+
+def counted(charge: Any) -> bool:
+    return not charge.usage.estimated and charge.role != "tool"
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_all_other_faults_together_lose_no_episode_and_no_nano_dollar(stream: bool) -> None:
+    faults = [name for name in SERVER_FAULTS if name not in SILENT]
+    cap, chaos = SpendCap(1000), ChaosReplies(expert, seed=4, rate=0.3, faults=faults)
+    ended = over_chaos(chaos, "FRAMES-v0", 40, cap, stream=stream)
+    assert len(ended) == 40
+    assert all(chaos.made[fault] for fault in faults)
+    check(chaos, cap, ended)
+    assert any(p.failure for p in ended)
+    assert all(not p.failure or p.record.failed for p in ended)
+
+
+CANARY = "sk-canary-7f3a9c51e8d24b60-never-kept"
+PIECE = 12
+"""Characters of a key that are told as a key."""
+
+
+def echo(asked: ReceivedRequest) -> ServerReply:
+    """The key in errors, in answers, before and behind a cut, in calls, and beside a good reply. Streamed it comes in
+    pieces, and stands in what had come when a stream broke off, in events that are none and in errors between them."""
+    key = asked.headers.get("authorization", "").removeprefix("Bearer ")
+    assert key == CANARY
+    ways = [
+        ServerReply(f"bad key {key}", 500),
+        ServerReply(f"{'x' * 280} {key}", 402),
+        ServerReply(f"no {key}", 400),
+        ServerReply(body=f"not JSON {key}"),
+        ServerReply(body={"choices": [], "said": key}),
+        ServerReply(f"<answer>{key}</answer>"),
+        ServerReply(f"<query>{key}</query>"),
+        ServerReply(f'<tool_call>{{"name": "search", "arguments": {{"model": "{key}"}}}}</tool_call>'),
+        ServerReply(f"<think>{key}</think>{key[:20]}"),
+        ServerReply(f"{key} {key} {key}", fault="reset"),
+        ServerReply(f"{key} {key} {key}", fault="cut"),
+        ServerReply(f"{key} {key} {key}", fault="error", manner="running usage"),
+        ServerReply(calls=({"name": "search", "arguments": f'{{"model": "{key}"}}'},), reasoning=key),
+        ServerReply(body=f'data: {{"choices": "{"x" * 50} {key}'),
+        ServerReply(body=f'data: {{"choices": [{{"delta": {{"tool_calls": ["{key}"]}}}}]}}\n\n'),
+        ServerReply(body=f'data: {{"error": {{"message": "{"x" * 240}{key}"}}}}\n\n'),
+        ServerReply(body=f"event: error\ndata: {'x' * 240}{key}\n\n"),
+    ]
+    return ways[asked.number // 2 % len(ways)] if asked.number % 2 else expert(asked)
+
+
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_a_key_that_a_server_sends_back_is_nowhere(
+    stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CANARY_KEY", CANARY)
+    run, tape = tmp_path / "run", tmp_path / "tape.jsonl"
+    with Loopback(echo) as server:
+        (tmp_path / "b.toml").write_text(
+            f'[endpoints.here]\nbase_url = "{server.base_url}"\nkey_env = "CANARY_KEY"\nfailures_to_open = 1000\n'
+            '[models."*"]\nretries = 1\ndeadline_seconds = 20.0\n'
+            f"stream = {stream}\n"
+        )
+        words = ["--env", "HLE-v0", "max_turns=6", "--tasks", "20", "--policy", "chat", "cheap"]
+        kept = ["--backends", str(tmp_path / "b.toml"), f"record={tape}", "--out", str(run)]
+        assert evaluate.main([*words, *kept]) in (0, 1)
+        assert bool(server.streamed) == (stream == "true")
+    for command in (report, compare):
+        assert command.main([str(run)]) == 0
+    out, err = capsys.readouterr()
+    files = {path.name: path.read_bytes() for path in (tape, *run.iterdir())}
+    assert {"rows.jsonl", "trajectories.jsonl", "manifest.json", "summary.json", "page.html", tape.name} <= set(files)
+    assert len(files["rows.jsonl"].splitlines()) == 40
+    for name, data in {**files, "output": out.encode(), "errors": err.encode()}.items():
+        for at in range(len(CANARY) - PIECE + 1):
+            assert CANARY[at : at + PIECE].encode() not in data, (name, at)

@@ -17,13 +17,12 @@ from toolorchestra.agents.evaluation.heldout import (
     HeldOut,
     Split,
     TaskScores,
-    as_metrics,
     preference_score,
     scores,
     standing,
 )
 from toolorchestra.agents.evaluation.simulated_evaluation import played, played_by_tokens
-from toolorchestra.agents.policies.baselines import NAMES, baseline, players
+from toolorchestra.agents.policies.baselines import NAMES, baseline
 from toolorchestra.agents.rollouts.grpo import Measure, Trajectory
 from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts, factory_of, measured
 from toolorchestra.envs.base.errors import Outage
@@ -31,7 +30,6 @@ from toolorchestra.envs.base.preference import Preference, kinds
 from toolorchestra.envs.domains.questions.judge import Judge
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.money.prices import JUDGE, Tokens, Usage
-from toolorchestra.envs.tools.backends import Backing, read
 
 CHAT = Chat(load_tokenizer())
 HLE = "ToolOrchestra/HLE-v0"
@@ -56,18 +54,6 @@ class Silent:
 
 def rollouts(engine: Any) -> Rollouts:
     return Rollouts(engine, CHAT, RolloutParams(max_tokens=8, max_context=2048))
-
-
-def test_an_id_may_come_again_with_other_arguments() -> None:
-    mixes = [EnvMix(HLE, 1.0, {**SAME, "max_turns": 2}), EnvMix(HLE, 1.0, {**SAME, "max_turns": 3})]
-    held = HeldOut(mixes, 2)
-    jobs = held.jobs()
-    assert [job.env_id for job in jobs] == [HLE] * 4
-    assert [job.factory.settings.max_turns for job in jobs] == [2, 2, 3, 3]
-    found = held.evaluate(rollouts(Silent()))
-    assert list(found.by_environment) == [HLE, f"{HLE} (2)"]
-    assert [t.turns for t in found.trajectories] == [2, 2, 3, 3]
-    assert len(held.baselines(f"{HLE} (2)", CHAT)) == 2
 
 
 class Strict:
@@ -103,18 +89,6 @@ def test_what_no_baseline_can_play_counts_by_its_outcome_beside_what_they_can() 
     assert len(both.trajectories) == 4
 
 
-def test_the_outcome_is_the_reward_where_the_policy_plays_alone() -> None:
-    held = HeldOut([EnvMix("ToolScale-v0", 1.0, {"domain": "finance", "max_turns": 1})], 4)
-    played = rollouts(Silent()).collect(held.jobs())
-    for trajectory, outcome in zip(played, (1.0, 0.0, 0.5, 1.0), strict=True):
-        trajectory.measure = replace(trajectory.measure, outcome=outcome, failed=False)
-    played[3].measure = replace(played[3].measure, failed=True)
-    found = held.evaluate(Made(played))  # type: ignore[arg-type]
-    assert found.standings["policy"].reward == found.standings["policy"].accuracy == 0.5
-    assert found.of_oracle is None
-    assert "of_oracle" not in as_metrics(found)
-
-
 class Made:
     """Rollouts that were made before."""
 
@@ -125,19 +99,6 @@ class Made:
 
     def collect(self, _jobs: Sequence[Job]) -> Sequence[Trajectory]:
         return self.trajectories
-
-
-def test_baselines_do_not_play_over_real_backends() -> None:
-    """They know the embedded experts' skills, and would be paid for."""
-    assert players(factory_of(HLE).source) == NAMES
-    assert players(factory_of(HLE, backends=Backing(read(index="embedded"))).source) == ()
-    assert players(factory_of("ToolScale-v0").source) == ()
-
-
-def test_where_every_rollout_failed_the_policy_stands_at_nothing() -> None:
-    found = HeldOut([EnvMix(HLE, 1.0, SAME)], 2).evaluate(rollouts(Silent(away=True)))
-    assert (found.failed, found.of_oracle, found.by_preference) == (2, None, {})
-    assert {name: s.tasks for name, s in found.standings.items()} == dict.fromkeys(("policy", *NAMES), 0)
 
 
 def test_a_task_whose_episode_failed_counts_for_nobody() -> None:
@@ -187,7 +148,7 @@ def test_splits_and_seeds_and_environments_share_no_task_no_preference_no_price_
 def test_the_oracle_knows_the_preference_and_nobody_fixed_earns_more() -> None:
     tasks = []
     for env_id in (HLE, "ToolOrchestra/FRAMES-v0"):
-        held = HeldOut([EnvMix(env_id, 1.0, {**SAME, "max_turns": 10})], 60, "test")
+        held = HeldOut([EnvMix(env_id, 1.0, {**SAME, "max_turns": 10})], 40, "test")
         for job, panel in zip(held.jobs(), held.baselines(env_id, CHAT), strict=True):
             episode = job.factory.start(job.seed).episode
             scored = scores(episode.world.toolbox.keys, episode.preference, panel["strongest"], panel)
@@ -222,14 +183,6 @@ def test_the_score_of_one_player_does_not_depend_on_another() -> None:
     assert second["policy"].reward == pytest.approx((1 + 0 + 1) / 3)
     assert second["cheapest"].reward == 0.0
     assert scores(keys, preference, replace(thrifty, failed=True), fixed) is None
-
-
-def test_what_everybody_solves_is_worth_its_outcome() -> None:
-    """Else a user who wants accuracy alone would get 0 for it wherever the task is easy."""
-    preference, right = Preference(outcome=1.0), Measure(1.0, 0.02, 5.0, {})
-    found = scores((), preference, right, {"cheapest": right, "oracle": right})
-    assert found is not None
-    assert {scored.reward for scored in found.values()} == {1.0}
 
 
 def test_baselines_are_billed_by_the_tokens_that_the_policy_would_be() -> None:

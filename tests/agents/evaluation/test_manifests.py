@@ -13,10 +13,9 @@ import pytest
 
 from toolorchestra.agents.commands import evaluate
 from toolorchestra.agents.evaluation.rows import ROWS, read_rows
-from toolorchestra.agents.evaluation.run_files import CHANGED, _of_backends, whole_manifest
+from toolorchestra.agents.evaluation.run_files import CHANGED, whole_manifest
 from toolorchestra.envs.base import files
-from toolorchestra.envs.base.files import held, write_json
-from toolorchestra.envs.tools.backends import read
+from toolorchestra.envs.base.files import write_json
 
 DATA = resources.files("toolorchestra.envs") / "data"
 QUESTIONS = [{"id": str(n), "question": f"What is {n} and {n}?", "answer": str(2 * n)} for n in range(4)]
@@ -57,11 +56,6 @@ def prices_change(tmp_path: Path) -> tuple[list[str], Callable[[], object], str]
     return ["--each", f"prices={path}"], lambda: edit(path, '"gpt-5"', '"gpt-5" '), f"price sheet {path}"
 
 
-def tools_change(tmp_path: Path) -> tuple[list[str], Callable[[], object], str]:
-    path = copied(tmp_path, "toolsets", "paper")
-    return ["--each", f"tools={path}"], lambda: edit(path, "{", "{ "), f"tools file {path}"
-
-
 def questions_change(tmp_path: Path) -> tuple[list[str], Callable[[], object], str]:
     words = ["--dataset", str(dataset(tmp_path)), "--backends", "index=embedded"]
     return words, lambda: dataset(tmp_path, "7"), f"data set {tmp_path / 'questions.jsonl'}"
@@ -79,7 +73,7 @@ def recording_changes(tmp_path: Path) -> tuple[list[str], Callable[[], object], 
     return ["--policy", f"file:{path}"], lambda: edit(path, "</tool_call>", "</tool_call> "), f"policy file:{path}"
 
 
-CHANGES = (prices_change, tools_change, questions_change, backends_change, recording_changes)
+CHANGES = (prices_change, questions_change, backends_change, recording_changes)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -113,45 +107,6 @@ def test_a_changed_file_can_be_allowed_and_the_manifest_says_so(tmp_path: Path) 
     assert run(tmp_path, *words, "--resume") == 0  # it is the new one that counts now
 
 
-def test_where_no_trial_has_ended_a_file_may_change(tmp_path: Path) -> None:
-    words, do, _ = prices_change(tmp_path)
-    assert run(tmp_path, *words) == 0
-    (tmp_path / "run" / ROWS).unlink()
-    do()
-    assert run(tmp_path, *words, "--resume") == 0
-
-
-def test_of_a_backends_file_that_counts_which_says_who_answers(tmp_path: Path) -> None:
-    def digests(text: str) -> dict[str, str]:
-        (tmp_path / "b.toml").write_text(text)
-        return dict(_of_backends(read(tmp_path / "b.toml")))
-
-    text = (
-        '[endpoints.here]\nbase_url = "http://me:secret@127.0.0.1:9/v1"\nin_flight = 4\n'
-        '[models."*"]\nretries = 1\nmodel = "a"\n[models.b]\n[judge]\nmodels = ["b"]\n'
-    )
-    first = digests(text)
-    for old, new in (("me:secret@", "me:other@"), ("in_flight = 4", "in_flight = 5"), ("retries = 1", "retries = 2"),
-                     ("retries = 1", "queue_seconds = 9.0")):  # fmt: skip
-        assert digests(text.replace(old, new)) == first
-    for old, new, name in (
-        (":9/v1", ":8/v1", "endpoint here"),
-        ('model = "a"', 'model = "c"', "model *"),
-        ("[models.b]\n", "[models.b]\ntemperature = 0.5\n", "model b"),
-        ('models = ["b"]', 'models = ["b", "c"]', "judge"),
-    ):
-        other = digests(text.replace(old, new))
-        assert [key for key in first if first[key] != other[key]] == [f"backends: {name}"]
-
-
-def test_a_manifest_of_an_earlier_version_says_nothing_and_is_gone_on_with(tmp_path: Path) -> None:
-    assert run(tmp_path) == 0
-    manifest = whole_manifest(tmp_path / "run")
-    del manifest["made_with"]
-    write_json(tmp_path / "run" / "manifest.json", manifest)
-    assert run(tmp_path, "--resume") == 0
-
-
 # -- one process at a time ---------------------------------------------------------------------------------------------
 
 
@@ -173,15 +128,6 @@ def test_two_processes_do_not_play_in_one_folder(tmp_path: Path, capsys: pytest.
     assert f"{tmp_path / 'run'} is played in by another process; wait until it has ended, or name another" in told
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
     assert run(tmp_path, "--resume") == 0
-
-
-def test_a_file_system_without_locks_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*_: object, **__: object) -> None:
-        raise NotImplementedError("FileSystem does not appear to support flock")
-
-    monkeypatch.setattr("filelock.FileLock.acquire", none)
-    with held(tmp_path / "run", "busy"):
-        assert (tmp_path / "run").is_dir()
 
 
 # -- whole files -------------------------------------------------------------------------------------------------------

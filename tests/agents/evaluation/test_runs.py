@@ -22,7 +22,7 @@ from tests.command_line import TOOLORCHESTRA
 from tests.command_line import toolorchestra as command
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.two_texts import raises
-from toolorchestra.agents.commands.evaluate import EvaluationProgress
+from toolorchestra.agents.commands import evaluate
 from toolorchestra.agents.evaluation.rows import RETRIED, ROWS, TRAJECTORIES, EvaluationRow, line_of, read_rows
 from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun
 from toolorchestra.agents.evaluation.trials import trials_of
@@ -133,25 +133,6 @@ def test_rows_that_are_none_are_named(tmp_path: Path) -> None:
 # -- what fails --------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_judge_that_is_down_would_have_said_is_not_known_and_not_left_out(tmp_path: Path) -> None:
-    """Right answers are right by rule; all others ask the judge, and it is away."""
-
-    def no_judge(asked: ReceivedRequest) -> ServerReply:
-        if "You compare a student's answer" in asked.text:
-            return ServerReply("down", 500)
-        return expert(asked)
-
-    with Loopback(no_judge) as server:
-        backing = Backing(read(file_of(tmp_path, server, retries=0, failures_to_open=1000), judges=("gpt-5-mini",)))
-        one = made(backends=backing)
-        run = played(contest(one, player("chat", one), 10))
-    assert len(run.rows) == 10
-    failed = [row for row in run.rows.values() if row.status == "failed"]
-    assert len(failed) >= 5
-    assert all(row.right is None and "did not answer" in row.failure for row in failed)
-    assert all(row.nano_usd > 0 for row in run.rows.values())
-
-
 def test_one_policy_that_breaks_down_in_one_trial_stops_no_other() -> None:
     calm = plain("cheapest")
 
@@ -207,12 +188,6 @@ def test_a_cap_buys_whole_results(tmp_path: Path) -> None:
     assert sum(row.nano_usd for row in rows) == round(cap.spent_usd * NANO)
 
 
-def test_a_cap_that_pays_for_no_further_trial_begins_none() -> None:
-    cap = SpendCap(1e-5)
-    run = played(contest(made(spend_cap=cap), plain("strongest"), 30), at_once=8)
-    assert 0 < len(run.rows) <= 4
-
-
 # -- kill -9 -----------------------------------------------------------------------------------------------------------
 
 
@@ -228,23 +203,19 @@ def killed(words: list[str], folder: Path, rows: int) -> bool:
     return False
 
 
-def test_a_run_killed_at_ten_moments_has_the_rows_of_one_left_alone(tmp_path: Path) -> None:
-    words = ["evaluate", "--env", "HLE-v0", "--tasks", "150", "--policy", "random", "cheapest", "--at-once", "8"]
+def test_a_run_killed_at_five_moments_has_the_rows_of_one_left_alone(tmp_path: Path) -> None:
+    words = ["evaluate", "--env", "HLE-v0", "--tasks", "60", "--policy", "random", "cheapest", "--at-once", "8"]
     assert command(*words, "--out", tmp_path / "alone").returncode == 0
     again = [*words, "--out", str(tmp_path / "killed"), "--resume"]
-    moments = sorted(random.Random(1).sample(range(5, 280), 10))
-    assert sum(killed(again, tmp_path / "killed", rows) for rows in moments) >= 8
+    moments = sorted(random.Random(1).sample(range(5, 110), 5))
+    assert sum(killed(again, tmp_path / "killed", rows) for rows in moments) >= 3
     done = command(*again)
     assert done.returncode == 0, done.stderr
-    check_same(tmp_path, 300)
-
-
-def check_same(tmp_path: Path, count: int) -> None:
     alone, again = ({row.key: row for row in read_rows(tmp_path / name)} for name in ("alone", "killed"))
-    assert len(alone) == count
+    assert len(alone) == 120
     assert again == alone
-    assert len((tmp_path / "killed" / ROWS).read_bytes().splitlines()) == count
-    assert len((tmp_path / "killed" / TRAJECTORIES).read_bytes().splitlines()) == count
+    assert len((tmp_path / "killed" / ROWS).read_bytes().splitlines()) == 120
+    assert len((tmp_path / "killed" / TRAJECTORIES).read_bytes().splitlines()) == 120
 
 
 def cost(folder: Path) -> int:
@@ -283,56 +254,45 @@ def test_a_cache_bills_a_resumed_trial_what_it_paid_before_it_was_broken_off(tmp
 # -- endpoints, keys, progress -----------------------------------------------------------------------------------------
 
 
-def test_a_dead_endpoint_is_said_before_the_first_task(tmp_path: Path) -> None:
+def test_a_dead_endpoint_is_said_before_the_first_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "b.toml").write_text('[endpoints.here]\nbase_url = "http://127.0.0.1:9/v1"\n[models."*"]\n')
-    began = time.monotonic()
-    words = ("--backends", tmp_path / "b.toml", "--policy", "chat", "--out", tmp_path / "run")
-    done = command("evaluate", "--env", "HLE-v0", "--tasks", "3", *words)
-    assert done.returncode == 2
-    assert "no endpoint of model '*' answers: here at http://127.0.0.1:9/v1: " in done.stderr
-    assert time.monotonic() - began < 60
+    words = ["--backends", str(tmp_path / "b.toml"), "--policy", "chat", "--out", str(tmp_path / "run")]
+    assert evaluate.main(["--env", "HLE-v0", "--tasks", "3", *words]) == 2
+    assert "no endpoint of model '*' answers: here at http://127.0.0.1:9/v1: " in capsys.readouterr().err
     assert list((tmp_path / "run").glob(ROWS)) == []
-
-
-def test_a_line_of_progress_says_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
-    run = played(contest(made(), plain("strongest"), 5))
-    progress = EvaluationProgress("HLE-v0 test strongest", 10)
-    for row in run.rows.values():
-        progress.ended(row)
-    line = progress.line()
-    assert line.startswith("HLE-v0 test strongest: 5 of 10, right ")
-    for part in ("% to ", " ¢ so far", " ¢ a task", " left"):
-        assert part in line
-    progress.close()
-    assert capsys.readouterr().err == ""  # too soon for a line in a log
 
 
 # -- before anything is spent ------------------------------------------------------------------------------------------
 
 
-def test_an_estimate_says_what_a_run_would_cost_and_spends_nothing(tmp_path: Path) -> None:
+def in_all(said: str) -> tuple[float, float, float]:
+    """What an estimate says: likely, low, high."""
+    likely, low, high = map(float, re.findall(r"in all \$ ([\d.]+) \(([\d.]+) to ([\d.]+)\)", said)[0])
+    return likely, low, high
+
+
+def test_an_estimate_says_what_a_run_would_cost_and_spends_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Loopback(expert) as server:
         file = file_of(tmp_path, server, "price = {usd_per_mtok = {input = 1, output = 1}}\n")
-        words = ("--env", "HLE-v0", "--tasks", "30", "--backends", file, "--policy", "chat", "--out", tmp_path / "run")
-        done = command("evaluate", *words, "--estimate")
-        assert (done.returncode, server.seen) == (0, [])
+        words = ["--env", "HLE-v0", "--tasks", "30", "--backends", file, "--policy", "chat"]
+        assert (evaluate.main([*words, "--out", str(tmp_path / "run"), "--estimate"]), server.seen) == (0, [])
     assert not (tmp_path / "run").exists()
-    assert (
-        "HLE-v0 test chat: 30 trials, by simulated plays of 20 of its tasks, by cheapest and by strongest"
-        in done.stdout
-    )
-    likely, low, high = map(float, re.findall(r"in all \$ ([\d.]+) \(([\d.]+) to ([\d.]+)\)", done.stdout)[0])
+    said = capsys.readouterr().out
+    assert "HLE-v0 test chat: 30 trials, by simulated plays of 20 of its tasks, by cheapest and by strongest" in said
+    likely, low, high = in_all(said)
     assert 0 < low < likely < high
 
 
-def test_an_estimate_by_an_earlier_run_is_what_that_cost(tmp_path: Path) -> None:
-    words = ("--env", "ToolScale-v0", "--policy", "random")
-    assert command("evaluate", *words, "--tasks", "6", "--out", tmp_path / "run").returncode == 0
-    none = command("evaluate", *words, "--tasks", "60", "--estimate")
-    assert none.returncode == 2
-    assert re.search("what ToolScale-v0 test random costs; .* in like. On the command line: --tasks 5 --", none.stderr)
-    done = command("evaluate", *words, "--tasks", "60", "--estimate", tmp_path / "run")
-    likely, low, high = map(float, re.findall(r"in all \$ ([\d.]+) \(([\d.]+) to ([\d.]+)\)", done.stdout)[0])
+def test_an_estimate_by_an_earlier_run_is_what_that_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--env", "ToolScale-v0", "--policy", "random"]
+    assert evaluate.main([*words, "--tasks", "6", "--out", str(tmp_path / "run")]) == 0
+    assert evaluate.main([*words, "--tasks", "60", "--estimate"]) == 2
+    told = capsys.readouterr().err
+    assert re.search("what ToolScale-v0 test random costs; .* in like. On the command line: --tasks 5 --", told)
+    assert evaluate.main([*words, "--tasks", "60", "--estimate", str(tmp_path / "run")]) == 0
+    likely, low, high = in_all(capsys.readouterr().out)
     cost = 10 * sum(row.usd for row in read_rows(tmp_path / "run"))
     assert likely == pytest.approx(cost, rel=1e-3)
     assert low <= likely <= high
@@ -383,15 +343,6 @@ def test_what_a_trial_cost_that_was_broken_off_is_kept(tmp_path: Path) -> None:
 
         asyncio.run(interrupted())
     assert EvaluationRun.open(tmp_path / "run", ASKED, resume=True).nano_usd == round(cap.spent_usd * NANO)
-
-
-def test_a_torn_line_of_retried_trials_does_not_end_the_run(tmp_path: Path) -> None:
-    run = played(contest(made(), plain("cheapest"), 3), folder=tmp_path)
-    whole = line_of(next(iter(run.rows.values())))
-    (tmp_path / RETRIED).write_bytes(whole + whole[:50])
-    again = EvaluationRun.open(tmp_path, ASKED, resume=True)
-    again._set_aside(list(run.rows.values())[:2])  # the first one is there already
-    assert len(list(read_rows(tmp_path / RETRIED))) == 2
 
 
 def test_a_last_turn_that_the_cap_refused_is_cut_and_not_wrong(tmp_path: Path) -> None:

@@ -1,17 +1,27 @@
-"""When a trial may begin under a spend cap: by what those before it cost, and what to do while nobody knows."""
+"""When a trial may begin under a spend cap; and a wrong setting, which ends a run early and is mended."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-import time
+import json
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of
 from tests.agents.evaluation.test_runs import Plays, contest, made, played
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
+from tests.tau2_playing import needs_package
+from toolorchestra.agents.commands import evaluate
+from toolorchestra.agents.evaluation.rows import RETRIED, SUMMARY, EvaluationRow, read_rows
 from toolorchestra.agents.evaluation.trials import FIRST_AT_ONCE, Spending
 from toolorchestra.agents.policies.players import player
+from toolorchestra.envs.base.errors import ConfigError, WrongSetting
 from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.money.prices import NANO
 from toolorchestra.envs.money.spend_cap import SpendCap
 
@@ -56,44 +66,6 @@ def test_a_run_whose_first_trials_all_fail_does_not_stay_slow() -> None:
     assert asyncio.run(run()) == [4, 8, 16, 32, 64]
 
 
-def test_what_is_known_from_before_counts_from_the_first_trial_on() -> None:
-    async def run() -> None:
-        spending = Spending(SpendCap(10), [2 * NANO] * 5)
-        assert len(await begun(spending, names("a", 20))) == 5  # what the cap pays for, not the first guess
-        expensive = Spending(SpendCap(1), [2 * NANO])
-        assert await expensive.begin("one") is False
-
-    asyncio.run(run())
-
-
-def test_nine_of_ten_cost_at_most_what_is_expected_in_whatever_order_they_end() -> None:
-    costs = [*range(1, 101)]
-    random.Random(3).shuffle(costs)
-    spending = Spending(SpendCap(100), costs[:50])
-    for number, cost in enumerate(costs[50:]):
-        spending.ended(number, cost)
-    assert spending.each == 91
-
-
-def test_many_who_wait_do_not_sort_all_costs_each_time() -> None:
-    async def run() -> float:
-        spending = Spending(SpendCap(1), random.Random(0).choices(range(NANO // 2, NANO), k=200_000))
-        assert await spending.begin("first")
-        waiting = [asyncio.create_task(spending.begin(f"w{number}")) for number in range(500)]
-        await asyncio.sleep(0)
-        began = time.perf_counter()
-        spending.ended("none of them", NANO // 2)
-        for _ in range(3):
-            await asyncio.sleep(0)
-        took = time.perf_counter() - began
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        return took
-
-    assert asyncio.run(run()) < 0.5  # sorting them for each would take over a second
-
-
 def test_a_resumed_run_knows_what_its_trials_cost(tmp_path: Path) -> None:
     """A cap that pays for one trial and a half: whoever knew nothing would begin four at once."""
     together = most = 0
@@ -112,3 +84,79 @@ def test_a_resumed_run_knows_what_its_trials_cost(tmp_path: Path) -> None:
     cap = SpendCap(1.5 * each / NANO)
     played(contest(made(spend_cap=cap), Plays(slowly), 20), folder=tmp_path, resume=True)
     assert most == 1
+
+
+def judged(asked: ReceivedRequest) -> bool:
+    return "You compare a student's answer" in asked.text
+
+
+def hired(asked: ReceivedRequest) -> bool:
+    """By a tool: not the orchestrator."""
+    return asked.json["model"] != "qwen3-8b" and not judged(asked)
+
+
+def words(tmp_path: Path, server: Loopback, *more: str) -> list[str]:
+    file = file_of(tmp_path, server, retries=0)
+    return ["--env", "HLE-v0", "--tasks", "16", "--policy", "chat", "--backends", file, "judge=gpt-5-mini",
+            "--at-once", "4", "--out", str(tmp_path / "run"), *more]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("refused", "status", "says"),
+    [(judged, 404, "has no model 'gpt-5-mini'"), (hired, 403, "refused a call without a key")],
+)  # fmt: skip
+def test_it_ends_the_run_early_and_a_mended_run_goes_on(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    refused: Callable[[ReceivedRequest], bool],
+    status: int,
+    says: str,
+) -> None:
+    wrong = True
+
+    def reply(asked: ReceivedRequest) -> ServerReply:
+        return ServerReply("no", status) if wrong and refused(asked) else expert(asked)
+
+    with Loopback(reply) as server:
+        assert evaluate.main(words(tmp_path, server)) == 2
+        told = capsys.readouterr()
+        rows = list(read_rows(tmp_path / "run"))
+        failed = [row for row in rows if row.status == "failed"]
+        assert 1 <= len(failed) <= 8  # one, and those in flight beside it
+        assert len(rows) <= 12
+        assert all(says in row.failure and row.nano_usd > 0 for row in failed)
+        assert (told.out + told.err).count(says) == 1
+        assert f"failed {len(failed)} times: by the error that ended the run" in told.out
+        assert told.err.startswith("error: endpoint 'here' ")
+        assert "; mend it, then go on with --resume" in told.err
+        assert json.loads((tmp_path / "run" / SUMMARY).read_text())
+        wrong = False
+        assert evaluate.main(words(tmp_path, server, "--resume")) == 0
+    again = list(read_rows(tmp_path / "run"))
+    assert Counter(row.status for row in again) == {"ended": 16}
+    kept = {row.key: row for row in again}
+    assert all(kept[row.key] == row for row in rows if row.status == "ended")
+    assert [row.key for row in read_rows(tmp_path / "run" / RETRIED)] == [row.key for row in failed]
+
+
+def test_a_player_that_learns_first_is_told_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else each play of its train tasks would fail alone, and it would have learnt nothing."""
+    with Loopback(lambda asked: ServerReply("no", 404)) as server:
+        given = [*words(tmp_path, server), "--policy", "knn", "--player", "fit_tasks=2"]
+        assert evaluate.main(given) == 2
+    assert "error: endpoint 'here' has no model" in capsys.readouterr().err
+
+
+@needs_package
+def test_a_wrong_setting_of_a_user_that_is_a_model_ends_the_run_too() -> None:
+    class Refused:
+        suspends = True
+
+        async def complete(self, request: ChatRequest) -> Completion:
+            raise WrongSetting(f"no model {request.model!r}")
+
+    one = made("Tau2-v0", domain="mock", user=(Refused(), "gpt-5-mini"), split="base")
+    rows: list[EvaluationRow] = []
+    with pytest.raises(ConfigError, match="no model 'gpt-5-mini'"):
+        played(contest(one, player("random", one), 8), at_once=1, watch=rows.append)
+    assert [row.status for row in rows] == ["failed"]

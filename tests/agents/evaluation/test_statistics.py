@@ -19,7 +19,6 @@ from toolorchestra.agents.evaluation.statistics import (
     pass_at,
     pass_hat,
     pass_rates,
-    quantile,
     ratio_interval,
     share_of,
     sign_test,
@@ -146,12 +145,6 @@ def test_a_bootstrap_comes_out_the_same_again_and_near_the_normal_one() -> None:
     assert found.low == pytest.approx(np.mean(values) - half, abs=0.03)
     assert found.high == pytest.approx(np.mean(values) + half, abs=0.03)
     assert mean_interval([]) is None
-
-
-def test_quantiles() -> None:
-    assert quantile([], 0.5) is None
-    assert quantile([1, 2, 3, 10], 0.5) == 2.5
-    assert quantile(range(101), 0.95) == 95
 
 
 def test_a_paired_difference_by_hand() -> None:

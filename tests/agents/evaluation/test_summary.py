@@ -1,4 +1,4 @@
-"""The figures of rows, against what a person works out of the same rows."""
+"""The figures of rows, against what a person works out of the same rows; and their tables."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from tests.agents.evaluation.made_rows import made_row
 from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.evaluation.statistics import Interval, wilson
 from toolorchestra.agents.evaluation.summary import read_planned, summarise, unknown_note
+from toolorchestra.agents.evaluation.summary_tables import (
+    as_markdown,
+    as_text,
+    piped,
+)
 from toolorchestra.envs.base.errors import ConfigError
 
 CELL = ("HLE-v0", "test", "cheap")
@@ -70,13 +75,6 @@ def test_what_is_not_known_makes_bounds_and_is_said() -> None:
         "HLE-v0 test, cheap: 26 right, 14 not known (4 failed, 3 cut, 7 not played), of 40: 65-100 %."
     ]
     assert unknown_note(summarise(rows[:26]).policies[0]) == ""
-
-
-def test_a_policy_that_never_played_is_there_with_nothing_known() -> None:
-    (figures,) = summarise([], {CELL: 10}).policies
-    assert (figures.trials.planned, figures.trials.unplayed, figures.cents) == (10, 10, None)
-    assert (figures.accuracy.low, figures.accuracy.high) == (0.0, 1.0)
-    json.dumps(summarise([], {CELL: 10}).to_json(), allow_nan=False)
 
 
 def test_several_trials_of_a_task() -> None:
@@ -148,11 +146,6 @@ def test_the_preference_score_by_hand() -> None:
         summarise(mine, baseline="nobody")
 
 
-def test_over_budget() -> None:
-    rows = [made_row("a", over_budget_usd=0.01), made_row("b"), made_row("c", None, over_budget_usd=0.5)]
-    assert summarise(rows).policies[0].over_budget == 0.5
-
-
 def test_what_was_planned_is_read_from_the_manifest(tmp_path: Path) -> None:
     assert read_planned(tmp_path) is None
     (tmp_path / "manifest.json").write_text(json.dumps({"planned": [[*CELL, 12]]}))
@@ -195,3 +188,32 @@ def test_any_rows_make_strict_json_and_their_order_does_not_matter(
     assert first.trials == second.trials
     assert first.accuracy == second.accuracy
     assert first.cents_per_solved == second.cents_per_solved
+
+
+def rows() -> list[EvaluationRow]:
+    made = []
+    for policy, cents in (("cheapest-of-all-the-policies-there-are", 0.4), ("strongest", 123.456), ("oracle", 11.2)):
+        for n in range(12):
+            models = {"answer-1": "a-model/with-a-long-name-2025-08-07", "search-1": "gpt-5"}
+            fields = {"policy": policy, "groups": {"subject": "number theory" if n % 2 else "logic"}, "models": models}
+            tokens = {"orchestrator": [12_345, 0, 678, 90], "expert": [1, 2, 3, 4]}
+            for trial in range(5):
+                right = None if n == 0 else float((n + trial) % 3 > 0)
+                calls = {"answer-1": 1, "search-1": n % 4}
+                made.append(made_row(str(n), right, trial=trial, cents=cents * n, calls=calls, tokens=tokens, **fields))
+    return made
+
+
+def test_the_text_fits_a_terminal_of_120_columns() -> None:
+    said = as_text(summarise(rows(), {("HLE-v0", "test", "oracle"): 80}))
+    assert max(map(len, said.splitlines())) <= 120
+    assert "HLE-v0 test" in said
+    assert "pass^2" in said
+    assert "20 not played" in said
+    assert "a-model/with-a-long-nam…" in said
+
+
+def test_markdown_keeps_strangers_names_in_their_cells() -> None:
+    said = as_markdown(summarise([made_row("a", policy="x | <b>y</b>\n# z")]))
+    assert "| x \\| \\<b>y\\</b> # z | 1 | 1 | 100.0 |" in said
+    assert piped([["a", "b"], ["1", "2"]]).splitlines() == ["| a | b |", "| --- | ---: |", "| 1 | 2 |"]

@@ -119,13 +119,6 @@ def test_a_recording_of_real_episodes_is_a_run_too(tmp_path: Path) -> None:
     assert [str(one["seed"]) for one in lines] == [one["seed"] for one in transcripts(written.file)]
 
 
-def test_what_was_broken_off_has_no_outcome(tmp_path: Path) -> None:
-    path = record_service(tmp_path / "left.jsonl", "Which order?")
-    (index,) = parts(write_page(path).file, "index")
-    (trial,) = index["trials"]
-    assert (trial["status"], trial["failure"], "right" in trial) == ("cut", "left before its end", False)
-
-
 def test_an_episode_that_failed_says_where(tmp_path: Path) -> None:
     path = record(tmp_path / "one.jsonl", "HLE-v0", "oracle", [1])
     (line,) = read_trajectories(path)
@@ -160,13 +153,6 @@ def test_a_trial_that_was_played_again_is_shown_once(run: Path, tmp_path: Path) 
     (index,) = parts(write_page(place).file, "index")
     assert [trial["turns"] for trial in index["trials"]].count(77) == 1
     assert len(index["trials"]) == 24
-
-
-def test_a_run_whose_transcripts_are_lost_keeps_its_figures(run: Path, tmp_path: Path) -> None:
-    place = copied(run, tmp_path / "rows", lambda line: None)
-    (place / TRAJECTORIES).unlink()
-    written = write_page(place)
-    assert (written.trials, written.transcripts) == (24, 0)
 
 
 def test_no_text_of_a_stranger_is_part_of_the_html(run: Path, tmp_path: Path) -> None:
@@ -205,7 +191,7 @@ def test_the_pages_own_script_never_reads_data_as_html() -> None:
         )
 
 
-@pytest.mark.parametrize("content", ["", "[1]\n", "{}\n", "\x00\n", "[" * 100_000 + "\n"])
+@pytest.mark.parametrize("content", ["{}\n", "[" * 100_000 + "\n"])
 def test_a_file_without_a_trajectory_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "x.jsonl").write_text(content)
     with pytest.raises(ConfigError, match="no trajectory in"):
@@ -267,8 +253,3 @@ def test_with_a_cache_the_last_play_is_billed_what_an_earlier_one_paid(tmp_path:
         "2 trials were retried; the 2 plays that do not count cost 6.00 ¢. As a cache answers, the last plays are "
         "billed that again; 2.00 ¢ is in no figure."
     )
-
-
-def test_a_trial_that_was_broken_off_and_not_played_again_is_no_retried_one(tmp_path: Path) -> None:
-    written = write_page(with_retried(tmp_path, [replace(BROKEN_OFF, task="of nobody")]))
-    assert written.notes[-1] == "1 trial was broken off and not played again, for 0.500 ¢, in no figure."

@@ -10,26 +10,23 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.agents.evaluation.made_rows import made_row, write_run
 from tests.agents.reports.chromium import CHROMIUM, Chromium
-from tests.agents.reports.recorded_runs import POLICIES, record_service, run_folder, training_run, with_episodes
-from tests.agents.reports.test_page import BROKEN_OFF, FAILED, HOSTILE, copied, with_retried
-from tests.agents.reports.test_training_page import LEFT_OUT, rollouts_of
+from tests.agents.reports.recorded_runs import record_service, run_folder, training_run, with_episodes
+from tests.agents.reports.test_page import HOSTILE, copied
 from toolorchestra.agents.evaluation.rows import (
     MANIFEST,
-    RETRIED,
     ROWS,
     TRAJECTORIES,
     EvaluationRow,
     line_of,
     read_rows,
 )
-from toolorchestra.agents.reports.page import write_page, write_page_of_runs
+from toolorchestra.agents.reports.page import write_page
 from toolorchestra.agents.reports.training_data import MINE
 from toolorchestra.envs.money.prices import NANO
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
-TASKS = 4
+TASKS = 3
 
 
 @pytest.fixture(scope="module")
@@ -104,37 +101,6 @@ def address(**state: str) -> str:
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_figures_have_every_policy(tab: Chromium, page: Path) -> None:
-    tab.open(page)
-    assert set(texts(tab, ".point .name")) == set(POLICIES)
-    assert len(texts(tab, "table.data:not(.heat) tbody tr")) == len(POLICIES)
-    assert len(texts(tab, ".card h2")) == 6
-    assert "2 trials have no outcome" in texts(tab, ".note.unknown")[0]
-    assert texts(tab, ".front-line") == [""]
-    assert tab.value("document.querySelectorAll('.whiskers .bounds').length") == 1
-    assert "judge (apart)" in texts(tab, ".legend li")
-
-
-def test_what_is_simulated_is_labelled_so(tab: Chromium, page: Path, tmp_path: Path) -> None:
-    """By the run's manifest; a run of one's own says nothing of it."""
-    tab.open(page)
-    assert "Simulated: " not in tab.value("document.body.innerText")
-    tab.open(write_page(run_folder(tmp_path / "run", 1, ["HLE-v0"])).file)
-    assert "Simulated: " in texts(tab, ".note")[0]
-
-
-@pytest.mark.parametrize("rows", [0, 2])
-def test_a_run_without_any_outcome_is_shown(tab: Chromium, tmp_path: Path, rows: int) -> None:
-    failed = [EvaluationRow("E", "test", "p", f"t{n}", 0, 0, "failed", None, failure="no route") for n in range(rows)]
-    (tmp_path / ROWS).write_bytes(b"".join(map(line_of, failed)))
-    tab.open(write_page(tmp_path).file)
-    assert "No trial has an outcome." in texts(tab, ".card p")
-    tab.key("2")
-    assert count(tab) == rows
-    tab.key("j")
-    assert len(texts(tab, ".trial-head")) == min(rows, 1)
-
-
 def test_the_figures_are_those_of_the_rows(tab: Chromium, page: Path, run: Path) -> None:
     tab.open(page, "scope=HLE-v0+%C2%B7+test")
     rows = [row for row in read_rows(run) if (row.env, row.policy) == ("HLE-v0", "oracle")]
@@ -143,7 +109,7 @@ def test_the_figures_are_those_of_the_rows(tab: Chromium, page: Path, run: Path)
     cells = tab.value("[...document.querySelectorAll('tr')].find((r) => r.textContent.startsWith('oracle')).innerText")
     low = sum(row.right or 0 for row in rows) / len(rows)
     assert f"{accuracy:.1%}" in cells
-    assert f"bounds {100 * low:.1f} to {100 * (low + 0.5):.1f}" in cells
+    assert f"bounds {100 * low:.1f} to {100 * (low + 2 / TASKS):.1f}" in cells
     assert "1 failed" in cells
     assert "1 cut" in cells
 
@@ -173,31 +139,6 @@ def test_the_interval_the_front_and_the_tails_are_right(tab: Chromium, tmp_path:
     assert "p50 2.5 s · p95 3.85 s · max 4 s" in texts(tab, "svg text.small")
 
 
-def test_how_far_preferences_were_followed_stands_beside_what_it_did_to_the_accuracy(
-    tab: Chromium, tmp_path: Path
-) -> None:
-    """4 cents without a preference and 1 under a frugal one on the same tasks: three quarters saved."""
-    preference = {"kind": "frugal", "weights": {"outcome": 1.0, "usd": 1.0}, "sentence": "Be cheap."}
-    rows = [made_row(str(n), cents=4.0, env="E") for n in range(4)]
-    rows += [
-        made_row(str(n), float(n > 0), cents=1.0, env="E, preference=frugal", preference=preference) for n in range(4)
-    ]
-    page = write_page(write_run(tmp_path, rows)).file
-    for scope in ("", "E · test", "E, preference=frugal · test"):
-        tab.open(page, urlencode({"scope": scope}))
-        (cells,) = texts(tab, "[aria-label=Preferences] tbody tr")
-        assert cells == "frugalmoney savedagainst no preference+75.0 %+75.0 to +75.04 ¢ → 1 ¢accuracy -25.0 · 4 tasks"
-    tab.open(write_page(write_run(tmp_path / "plain", rows[:4])).file)
-    assert texts(tab, "[aria-label=Preferences]") == []
-
-
-def test_a_policy_leads_to_its_trials(tab: Chromium, page: Path) -> None:
-    tab.open(page)
-    tab.click("[...document.querySelectorAll('button.link')].find((b) => b.textContent === 'cheapest')")
-    assert tab.value("location.hash") == "#view=trials&policy=cheapest"
-    assert count(tab) == 2 * TASKS
-
-
 # -- the list ----------------------------------------------------------------------------------------------------------
 
 
@@ -205,14 +146,11 @@ def test_a_policy_leads_to_its_trials(tab: Chromium, page: Path) -> None:
     ("state", "expected"),
     [
         ({}, 8 * TASKS),
-        ({"policy": "oracle"}, 2 * TASKS),
         ({"env": "HLE-v0 · test", "policy": "oracle"}, TASKS),
         ({"outcome": "failed"}, 1),
-        ({"outcome": "cut"}, 1),
         ({"outcome": "partly"}, 1),
         ({"cause": "stopped by spend_cap"}, 1),
         ({"q": "keyerror ORACLE"}, 1),
-        ({"above": "99999"}, 0),
         ({"policy": "nobody"}, 0),
     ],
 )
@@ -221,35 +159,6 @@ def test_filters_leave_what_they_say(tab: Chromium, page: Path, state: dict[str,
     assert count(tab) == expected
     for name, value in state.items():
         assert tab.value(f"document.querySelector('[name={name}]').value") == value
-
-
-def test_filters_by_tool_cost_and_hopelessness(tab: Chromium, page: Path, run: Path) -> None:
-    rows = list(read_rows(run))
-    tab.open(page, address(tool="search-1"))
-    assert count(tab) == sum("search-1" in row.calls for row in rows)
-    tab.open(page, address(above="1"))
-    assert count(tab) == sum(row.nano_usd > 10_000_000 for row in rows)
-    tab.open(page, address(solved="policy"))
-    assert count(tab) == sum(row.right != 1 for row in rows)  # one trial each
-    solved = {(row.env, row.task) for row in rows if row.right == 1}
-    tab.open(page, address(solved="any"))
-    assert count(tab) == sum((row.env, row.task) not in solved for row in rows)
-
-
-def test_a_filter_is_chosen_typed_and_cleared(tab: Chromium, page: Path) -> None:
-    tab.open(page, address())
-    choose = "s = document.querySelector('[name=policy]'); s.value = 'oracle'; s.dispatchEvent(new Event('change'))"
-    tab.value(f"(() => {{ let {choose}; }})()")
-    assert "policy=oracle" in tab.value("location.hash")
-    tab.key("/")
-    for letter in "keyerror":
-        tab.key(letter)
-    assert count(tab) == 1
-    assert texts(tab, "[name=policy] option") == ["any", "oracle (1)"]
-    tab.key("Escape")
-    tab.key("x")
-    assert count(tab) == 8 * TASKS
-    assert tab.value("location.hash") == "#view=trials"
 
 
 # -- a transcript ------------------------------------------------------------------------------------------------------
@@ -312,46 +221,7 @@ def test_turns_that_cannot_be_read_and_users_are_shown_as_they_are(tab: Chromium
     assert "user" in texts(tab, ".turn .result.user h4")
 
 
-def test_plays_that_were_set_aside_are_listed_when_they_are_asked_for(tab: Chromium, tmp_path: Path) -> None:
-    page = write_page(with_retried(tmp_path, [BROKEN_OFF, FAILED])).file
-    tab.open(page)
-    assert "2 trials" in " ".join(tab.value("document.querySelector('.facts').innerText").split())
-    assert "1 trial was retried" in " ".join(texts(tab, ".note"))
-    tab.open(page, "view=trials")
-    assert count(tab) == 2
-    tab.open(page, "view=trials&retried=with")
-    assert count(tab) == 4
-    tab.open(page, "view=trials&retried=only")
-    assert count(tab) == 2
-    assert texts(tab, ".row .asked") == ["broken off", FAILED.failure]
-    tab.key("j")
-    tab.key("j")
-    tab.until("document.querySelector('.verdict h3')?.textContent.includes('TimeoutError')")
-    assert texts(tab, ".row-bill b")[:2] == ["1 ¢", "orchestrator"]
-    assert "set aside" in texts(tab, "#detail .note")[0]
-    (tmp_path / RETRIED).unlink()
-    tab.open(write_page(tmp_path).file, "view=trials")
-    assert tab.value("document.querySelector('[name=retried]').closest('label').offsetWidth") == 0
-
-
 # -- training runs -----------------------------------------------------------------------------------------------------
-
-
-def test_the_browser_filters_by_step_and_by_what_was_learnt_from(tab: Chromium, tmp_path: Path) -> None:
-    page = write_page(rollouts_of(tmp_path)).file
-    tab.open(page, "view=trials")
-    options = texts(tab, "[name=step] option")
-    assert options == ["any", "0 (2)", "10 (2)"]
-    tab.open(page, "view=trials&step=10")
-    assert count(tab) == 2
-    assert texts(tab, ".row .sums .policy") == ["reward 2.5", "reward none"]
-    assert texts(tab, "[name=left] option") == ["any", "it was learnt from (1)", f"{LEFT_OUT} (1)"]
-    tab.open(page, f"view=trials&left={LEFT_OUT.replace(' ', '+')}")
-    assert count(tab) == 1
-    tab.size(390, 844)
-    tab.key("j")
-    tab.until("document.querySelector('.facts-line')?.innerText.includes('taught nothing')")
-    assert tab.value("document.documentElement.scrollWidth") <= 390
 
 
 CUT_OFF = (
@@ -361,10 +231,9 @@ CUT_OFF = (
 )
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_training_run_has_the_same_page(tab: Chromium, tmp_path: Path, dark: bool) -> None:
+def test_a_training_run_has_the_same_page(tab: Chromium, tmp_path: Path) -> None:
     page = write_page(with_episodes(training_run(tmp_path / "run"))).file
-    tab.dark(dark)
+    tab.dark(True)
     for width in (390, 1280):
         tab.size(width, 900)
         tab.open(page)
@@ -385,16 +254,6 @@ def test_a_training_run_has_the_same_page(tab: Chromium, tmp_path: Path, dark: b
     tab.click("[...document.querySelectorAll('.point')].find((one) => one.textContent.includes('trained'))")
     assert count(tab) == 8
     tab.dark(False)
-
-
-def test_several_training_runs_stand_beside_each_other(tab: Chromium, tmp_path: Path) -> None:
-    runs = [training_run(tmp_path / f"run{seed}", seed=seed) for seed in (0, 1)]
-    tab.open(write_page_of_runs(runs, tmp_path / "all.html").file)
-    assert set(texts(tab, ".point .name")) == {"run0", "run1"}
-    assert texts(tab, ".legend li") == ["run0", "run1"] * 5
-    assert tab.value("document.documentElement.scrollWidth") <= 1280
-    tab.key("2")
-    assert count(tab) == 0
 
 
 # -- strangers' texts --------------------------------------------------------------------------------------------------
@@ -504,24 +363,6 @@ def test_a_phone_shows_the_list_or_the_transcript(tab: Chromium, page: Path) -> 
     assert tab.value("document.querySelector('.side').offsetWidth") == 390
 
 
-def test_light_and_dark(tab: Chromium, page: Path) -> None:
-    def lightness() -> int:
-        colour = tab.value("getComputedStyle(document.body).backgroundColor")
-        return sum(map(int, colour[4:-1].split(",")))
-
-    tab.dark(True)
-    tab.open(page)
-    assert lightness() < 200
-    tab.click("document.getElementById('theme')")
-    assert lightness() > 600
-    tab.dark(False)
-    tab.open(page)
-    assert lightness() > 600
-    tab.key("t")
-    tab.key("t")
-    assert lightness() < 200
-
-
 CONTRAST = """
 (() => {
   const brush = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -553,8 +394,7 @@ CONTRAST = """
 """
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("view", ["figures", "trials"])
+@pytest.mark.parametrize(("view", "dark"), [("figures", False), ("figures", True), ("trials", True)])
 def test_texts_are_dark_or_light_enough(tab: Chromium, page: Path, view: str, dark: bool) -> None:
     """4.5 to 1, as WCAG asks of texts."""
     tab.dark(dark)

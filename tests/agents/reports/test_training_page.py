@@ -16,9 +16,8 @@ from toolorchestra.agents.configuration.config import as_json
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.evaluation.rows import ROWS, line_of
 from toolorchestra.agents.reports.page import read_run, write_page
-from toolorchestra.agents.reports.training_data import MINE, read_training, seeds_table, smoothed, thinned
+from toolorchestra.agents.reports.training_data import MINE, read_training, seeds_table
 from toolorchestra.agents.training.group_dumps import ROLLOUTS
-from toolorchestra.agents.training.sessions import SESSIONS
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.wrappers import read_trajectories
 
@@ -71,12 +70,6 @@ def test_what_was_asked_for_is_the_newest_checkpoints(tmp_path: Path) -> None:
     assert manifest["training"]["preset"] == "tiny"
 
 
-@pytest.mark.parametrize("state", [[1], {"step": 1}, {"config": {"environments": [{"env_id": "Gone-v0"}]}}])
-def test_a_checkpoint_of_another_version_says_nothing_of_simulation(tmp_path: Path, state: object) -> None:
-    manifest = read_run(with_checkpoint(rollouts_of(tmp_path), state)).manifest
-    assert "simulated" not in (manifest or {})
-
-
 def test_rows_of_an_evaluation_come_first_and_a_folder_of_neither_is_refused(tmp_path: Path) -> None:
     (tmp_path / ROWS).write_bytes(line_of(read_run(rollouts_of(tmp_path)).trials[0].row))
     assert len(read_run(tmp_path).trials) == 1
@@ -115,13 +108,6 @@ def test_the_page_says_what_a_run_reached_and_how_it_was_made(tmp_path: Path) ->
     assert [len(one["lines"]) for one in found["curves"]] == [4, 4, 4, 1, 1]
 
 
-def test_a_run_that_an_earlier_version_began_does_not_claim_its_duration(tmp_path: Path) -> None:
-    run = training_run(tmp_path / "run")
-    began = json.loads((run / SESSIONS).read_text().splitlines()[0])
-    (run / SESSIONS).write_text(json.dumps({**began, "step": 40}) + "\n")
-    assert ("training took", "not recorded up to step 40") in shown(run)["facts"]
-
-
 def test_test_and_rollouts_are_on_one_page_and_no_text_is_part_of_its_html(tmp_path: Path) -> None:
     run = with_episodes(training_run(tmp_path / "run", name=f"odd {INJECTION}"))
     written = write_page(run)
@@ -135,21 +121,6 @@ def test_test_and_rollouts_are_on_one_page_and_no_text_is_part_of_its_html(tmp_p
     assert "globalThis.ran" not in text
     assert '<h1 id="title"><span>Training</span> run</h1>' in text
     assert "http" not in re.sub(r"http-equiv|http://www\.w3\.org/2000/svg", "", text)
-
-
-def test_the_size_does_not_grow_with_the_steps(tmp_path: Path) -> None:
-    sizes = [len(json.dumps(shown(training_run(tmp_path / str(steps), steps)))) for steps in (1_000, 5_000)]
-    assert sizes[1] < 1.1 * sizes[0] < 100_000
-
-
-def test_a_smoothed_line_keeps_its_steps_and_thinning_its_mean() -> None:
-    noisy = [(step, float(step % 2)) for step in range(100)]
-    smooth = smoothed(noisy, 9)
-    assert [x for x, _ in smooth] == [x for x, _ in noisy]
-    assert all(0.39 < y < 0.61 for _, y in smooth)
-    thin = thinned([(float(step), float(step)) for step in range(10_001)], 100)
-    assert len(thin) == 100
-    assert sum(y for _, y in thin) / 100 == pytest.approx(5_000, rel=0.01)
 
 
 # -- several runs ------------------------------------------------------------------------------------------------------
@@ -195,9 +166,3 @@ def test_mean_and_spread_of_each_row(tmp_path: Path) -> None:
     assert "| preference frugal: oracle's ¢ a task | 1.00 | 1.00 | 1.00 | 1.00 | 0.00 |" in rows
     assert "| policy: reward | 0.450 | 0.400 | 0.500 | 0.450 | 0.100 |" in rows
     assert rows[-1] == "| probe: p, b | 0.90 | 0.80 | 1.00 | 0.90 | 0.20 |"
-
-
-def test_a_player_that_solved_nothing_has_no_price_for_it(tmp_path: Path) -> None:
-    run = summary_of(ended_run(tmp_path, 0, 0.9))
-    run["standings"]["random"] = {"reward": 0.1, "accuracy": 0.0, "cents_per_solved": None}
-    assert "| random: ¢ a solved task | - | - | - |" in seeds_table([run]).splitlines()

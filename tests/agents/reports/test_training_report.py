@@ -1,10 +1,10 @@
-"""Which step a report is of: the one that did best on the validation split, where its checkpoint is there."""
+"""Which step a report is of, its probes, and the stages of a run on its held-out tasks, played once and kept."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +12,23 @@ from typing import Any
 
 import pytest
 
-from tests.agents.evaluation.test_heldout import CHAT, HLE, SAME
+from tests.agents.evaluation.test_heldout import CHAT, HLE, SAME, Silent
 from tests.agents.reports.test_page import parts
 from tests.agents.training.test_trainer import COLD
+from tests.agents.training.trained_models import write_run
+from tests.paths import REPOSITORY
+from toolorchestra.agents.commands import report
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig
 from toolorchestra.agents.engines.base import Datum, LossParams, Sample, SamplingParams
-from toolorchestra.agents.reports.training_report import write_report
+from toolorchestra.agents.reports import stages as of_stages
+from toolorchestra.agents.reports.stages import StagesPlayed, TaskResult, as_markdown, stages_of, together
+from toolorchestra.agents.reports.training_report import standard_probes, write_report
+from toolorchestra.agents.rollouts.grpo import Trajectory
+from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts
 from toolorchestra.agents.training.group_dumps import ROLLOUTS
 from toolorchestra.agents.training.trainer import TrainingRun, train
 from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError
 
 UNEVEN = replace(
     COLD,
@@ -113,3 +121,167 @@ def test_the_page_has_the_episodes_of_the_test_and_the_rollouts(tmp_path: Path) 
     write_report(run)
     (index,) = parts(page, "index")
     assert f"{ROLLOUTS}: 1 lines could not be read: 1." in index["notes"]
+
+
+IDS = ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0")
+SHORT = {"style": "brief", "shown_characters": 0, "max_turns": 1}
+
+
+class Counted(Rollouts):
+    """Remembers how many it made at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(Silent(), CHAT, RolloutParams(max_tokens=8, max_context=2048))  # type: ignore[arg-type]
+        self.made: list[int] = []
+
+    def collect(self, jobs: Sequence[Job], watch: Callable[[Trajectory], None] | None = None) -> list[Trajectory]:
+        self.made.append(len(jobs))
+        return super().collect(jobs, watch)
+
+
+def test_a_probe_says_how_many_tasks_it_played() -> None:
+    """Of a subject there may be fewer than were asked for."""
+    rollouts = Counted()
+    probes = standard_probes(rollouts, [EnvMix(env_id, 1.0, SHORT) for env_id in IDS], 12)
+    assert len(probes) == 8
+    pairs = list(zip(rollouts.made[::2], rollouts.made[1::2], strict=True))
+    assert [probe.tasks for probe in probes] == [min(pair) for pair in pairs]
+    assert {12, 24} < {probe.tasks for probe in probes}
+
+
+def test_probes_are_played_with_the_tools_as_they_stand() -> None:
+    """Varied tools would change what is compared, and lack some of the keys."""
+    varied = [EnvMix(IDS[0], 1.0, {**SHORT, "diversify": "train", "vary": ("tools", "prices")})]
+    assert standard_probes(Counted(), varied, 4) == standard_probes(Counted(), [EnvMix(IDS[0], 1.0, SHORT)], 4)
+
+
+def test_prices_are_swapped_on_the_sheet_and_models_that_the_mix_has(tmp_path: Path) -> None:
+    """The paper's aliases may hide other models, whom the paper's sheet does not price."""
+    house = REPOSITORY / "docs" / "examples" / "house"
+    offers = [{"alias": f"answer-{n}", "model": m, "seconds": 1} for n, m in ((1, "house-70b"), (2, "house-7b"))]
+    tools = {"tools": [{"kind": "answer", "name": "answer", "offers": offers}]}
+    (tmp_path / "tools.json").write_text(json.dumps(tools))
+    own = {"prices": str(house / "prices.json"), "experts": str(house / "experts.json")}
+    probes = standard_probes(Counted(), [EnvMix(IDS[0], 1.0, {"tools": str(tmp_path / "tools.json"), **own})], 2)
+    assert "share of answer-1 among answer-1 and answer-2" in {probe.name for probe in probes}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StagesPlayed]:
+    """A run of which the weights after the supervised start and those of step 4 are kept, and its stages played."""
+    place = tmp_path_factory.mktemp("stages")
+    run, other = write_run(place / "run"), write_run(place / "other", scale=0.0)
+    (first,) = (other / "checkpoints").iterdir()
+    shutil.copytree(first, run / "checkpoints" / "step-000000")
+    return run, stages(run)
+
+
+@pytest.fixture
+def run(made: tuple[Path, StagesPlayed], tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(made[0], tmp_path / "run"))
+
+
+def stages(run: Path, again: bool = False) -> StagesPlayed:
+    return stages_of(run, 2, again=again, say=lambda _line: None)
+
+
+def test_every_stage_and_every_fixed_player_plays_the_same_tasks(made: tuple[Path, StagesPlayed]) -> None:
+    run, played = made
+    assert list(played.plays) == [
+        *("before training", "supervised start", "trained"),
+        *("cheapest", "strongest", "cascade", "oracle"),
+    ]
+    assert played.stages == ["before training", "supervised start", "trained"]
+    assert {len(plays) for plays in played.plays.values()} == {len(played.preferences)} == {4}  # two worlds
+    strongest, cheapest = ([p and p.cents for p in played.plays[name]] for name in ("strongest", "cheapest"))
+    assert strongest != cheapest
+    # Models of random weights all talk alike; so what was loaded is compared, and not what it said.
+    loaded = of_stages._made_of(run, run / "checkpoints" / "step-000004", 2)["checkpoints"]
+    assert len(set(loaded.values())) == 3
+
+
+def test_what_was_played_is_read_and_not_played_again(
+    made: tuple[Path, StagesPlayed], run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(of_stages, "build", None)
+        assert stages(run).as_json() == json.loads(json.dumps(made[1].as_json()))
+        with pytest.raises(TypeError):
+            stages(run, again=True)
+    best = run / "checkpoints" / "step-000004"
+    shutil.rmtree(best)
+    shutil.copytree(run / "checkpoints" / "step-000000", best)  # other weights
+    monkeypatch.setattr(of_stages, "build", None)
+    with pytest.raises(TypeError):
+        stages(run)
+
+
+def test_weights_that_are_gone_are_told(run: Path) -> None:
+    shutil.rmtree(run / "checkpoints" / "step-000000")
+    with pytest.raises(ConfigError, match="supervised start are played from it"):
+        stages(run)
+
+
+def test_the_command_prints_each_run_and_both_together(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main([str(run), str(run), "--stages", "--tasks", "2"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("## run") == 2
+    assert said.count("4 tasks.") == 2
+    assert "8 tasks." in said.split("## All runs")[1]
+    assert "supervised start → trained" in said
+
+
+# -- as tables ---------------------------------------------------------------------------------------------------------
+
+
+def played(*rewards: float) -> StagesPlayed:
+    """The trained model earns these, and solves what it earns anything for; before it earned half of that."""
+    after = [TaskResult(reward, float(reward > 0), 2.0, 5.0) for reward in rewards]
+    before = [TaskResult(play.reward / 2, 0.0, 3.0, 5.0) for play in after]
+    oracle = [TaskResult(1.0, 1.0, 1.0, 5.0) for _ in after]
+    preferences = ["fast", "frugal"] * (len(rewards) // 2)
+    readable = {"before": 0.5, "after": 1.0}
+    return StagesPlayed(
+        preferences, {"before": before, "after": after, "oracle": oracle}, ["before", "after"], readable
+    )
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    return {row[0]: row[1:] for row in cells}
+
+
+def part(text: str, title: str) -> dict[str, list[str]]:
+    """The table behind a title."""
+    return rows(text.partition(title)[2].split("\n\n")[1])
+
+
+def test_means_shares_and_differences() -> None:
+    text = as_markdown(played(0.8, 0.8, 0.4, 0.0))
+    found = rows(text)
+    assert [cell.split()[0] for cell in found["after"][:4]] == ["0.500", "50.0%", "75.0%", "2.00"]
+    assert found["after"][4:] == ["5", "100.0%"]
+    assert found["before"][5] == "50.0%"
+    by_preference = part(text, "by preference:")
+    assert by_preference["fast"] == ["2", "0.30 / 0% / 3.00", "0.60 / 100% / 2.00", "1.00 / 100% / 1.00"]
+    shares = part(text, "Share of the oracle's reward, by preference:")
+    assert [cell.split()[0] for cell in shares["fast"]] == ["2", "30.0%", "60.0%"]
+    assert shares["frugal"][2].startswith("40.0% [")
+    change = found["before → after"]
+    assert [cell.split()[0] for cell in change] == ["+0.250", "+75.0%", "-1.00"]
+    assert change[2] == "-1.00 [-1.00, -1.00]"  # the same on every task: the pairs are what is drawn
+
+
+def test_a_task_that_somebody_failed_counts_for_nobody() -> None:
+    whole = played(0.8, 0.8, 0.4, 0.0)
+    plays = {**whole.plays, "before": [None, *whole.plays["before"][1:]]}
+    found = as_markdown(StagesPlayed(whole.preferences, plays, whole.stages, whole.readable))
+    assert "3 tasks." in found
+    assert rows(found)["after"][0].startswith("0.400")
+    assert rows(found)["oracle"][0].startswith("1.000")
+
+
+def test_runs_are_put_together_task_by_task() -> None:
+    both = together([played(0.8, 0.8), played(0.4, 0.0)])
+    assert as_markdown(both) == as_markdown(played(0.8, 0.8, 0.4, 0.0))

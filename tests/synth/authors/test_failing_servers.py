@@ -1,4 +1,5 @@
-"""Authors behind servers that refuse, break off, hang, say too much or know other parameters; over real sockets."""
+"""Authors, readers and solvers behind servers on real sockets: they refuse, break off, hang, say too much, know other
+parameters."""
 
 from __future__ import annotations
 
@@ -17,9 +18,12 @@ from tests.synth import runs
 from tests.two_texts import raises
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.wire import OutputLimit, corrected
-from toolorchestra.synth import make_domain, storage
+from toolorchestra.synth import make_domain, prove, storage
 from toolorchestra.synth.authors import model_author
 from toolorchestra.synth.authors.model_author import ScriptedParts
 
@@ -72,6 +76,11 @@ LIMIT = 6000
 # -- what the limit is called ----------------------------------------------------------------------------------------
 
 
+def ending(answer: Answer, after: int) -> Answer:
+    """A server that refuses everything after some requests: what is tested has come by then."""
+    return lambda asked: answer(asked) if asked.number < after else ServerReply("enough", 400)
+
+
 @pytest.mark.parametrize(
     ("key", "entry", "refusal"),
     [
@@ -85,10 +94,9 @@ def test_a_server_gets_the_limit_by_the_name_that_it_knows(tmp_path: Path, key: 
     def reply(asked: ReceivedRequest) -> ServerReply:
         return answer(asked) if key in asked.json else ServerReply(refusal, 400)
 
-    with Loopback(reply) as server:
-        assert make_domain.main(command(tmp_path, server, QUICK + entry)) == 0
-        refused = [asked.number for asked in server.seen if key not in asked.json]
-    assert refused == [0]
+    with Loopback(ending(reply, 3)) as server:
+        assert make_domain.main(command(tmp_path, server, QUICK + entry)) == 1
+        assert [key in asked.json for asked in server.seen[:3]] == [False, True, True]
 
 
 def test_a_limit_that_is_too_high_is_lowered_to_what_the_server_says(tmp_path: Path) -> None:
@@ -97,8 +105,8 @@ def test_a_limit_that_is_too_high_is_lowered_to_what_the_server_says(tmp_path: P
     def reply(asked: ReceivedRequest) -> ServerReply:
         return answer(asked) if asked.json["max_tokens"] <= 1000 else ServerReply(SMALL, 400)
 
-    with Loopback(reply) as server:
-        assert make_domain.main(command(tmp_path, server)) == 0
+    with Loopback(ending(reply, 3)) as server:
+        assert make_domain.main(command(tmp_path, server)) == 1
         assert [asked.json["max_tokens"] for asked in server.seen[:3]] == [4096, 1000, 1000]
 
 
@@ -110,19 +118,8 @@ def test_openai_itself_is_asked_by_the_name_that_its_newer_models_take(monkeypat
     assert served.output_tokens >= 32_000
 
 
-@pytest.mark.parametrize(
-    "refusal",
-    [
-        "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.",
-        "Unsupported value: 'temperature' does not support 0.0 with this model.",
-        "max_tokens is too large for this prompt",
-    ],
-)
-def test_other_refusals_teach_nothing(refusal: str) -> None:
-    assert corrected(OutputLimit(), {"max_tokens": 4096, "messages": []}, refusal) is None
-
-
-def test_two_requests_that_learn_at_once_agree() -> None:
+def test_two_requests_that_learn_at_once_agree_and_other_refusals_teach_nothing() -> None:
+    assert corrected(OutputLimit(), {"max_tokens": 4096}, "max_tokens is too large for this prompt") is None
     first = corrected(OutputLimit(), {"max_tokens": 9}, NEW)
     assert first == OutputLimit("max_completion_tokens")
     assert corrected(first, {"max_tokens": 9}, NEW) == first
@@ -133,19 +130,26 @@ def test_two_requests_that_learn_at_once_agree() -> None:
 # -- answers that break off ------------------------------------------------------------------------------------------
 
 
-def test_an_answer_that_breaks_off_at_the_limit_is_gone_on_with(tmp_path: Path) -> None:
-    """The tools of the library are longer than the limit, so they come in pieces."""
+def test_a_domain_is_written_though_the_server_breaks_once_and_answers_break_off_at_the_limit(tmp_path: Path) -> None:
+    """The tools of the library are longer than the limit, so they come in pieces. Resumed, nobody is asked again."""
     answer = stand_in()
 
     def reply(asked: ReceivedRequest) -> ServerReply:
+        if asked.number == 1:
+            return ServerReply(status=503)
         whole = answer(replace(asked, json={**asked.json, "messages": asked.json["messages"][:2]}))
         return cut(asked, str(whole.content))
 
     with Loopback(reply) as server:
         assert make_domain.main(command(tmp_path, server)) == 0
+        asked = len(server.seen)
+        assert make_domain.main(command(tmp_path, server, QUICK, "--resume")) == 0
+        assert len(server.seen) == asked
         pieces = [asked for asked in server.seen if "broke off at the limit" in asked.text]
     assert pieces
     rows = [json.loads(line) for line in (tmp_path / "out.work" / "calls.jsonl").read_text().splitlines()]
+    assert len(rows) == asked - 1
+    assert {row["model"] for row in rows} == {"served"}
     assert sum(bool(row.get("cut")) for row in rows) == len(pieces)
 
 
@@ -170,7 +174,6 @@ def test_an_answer_that_breaks_off_again_and_again_is_no_whole_answer(
     [
         (ServerReply("no such thing", 400), 1, "refused the request (400)", 1),
         (ServerReply("broken", 500), 1, "did not answer; tried 2 times", 2),
-        (ServerReply("slow down", 429), 1, "did not answer; tried 2 times", 2),
         (ServerReply(fault="silence"), 1, "did not answer; tried 2 times: here: no reply within", 2),
         (ServerReply("no key", 401), 2, "refused a call without a key", 1),
     ],
@@ -249,11 +252,11 @@ def test_without_the_models_extra_a_spec_still_makes_a_domain(monkeypatch: pytes
         model_author.load("openai:served", "paper-2025-11")
 
 
-@pytest.mark.parametrize("cap", [0.02, 0.1])
 def test_an_answer_may_be_no_longer_than_the_money_that_is_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], cap: float
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The server writes as much as it is allowed, each time."""
+    cap = 0.05
 
     def reply(asked: ReceivedRequest) -> ServerReply:
         tokens = asked.json["max_tokens"]
@@ -290,8 +293,143 @@ def test_replies_that_were_paid_and_of_no_use_are_on_the_bill(tmp_path: Path) ->
         wrong = {"choices": [], "usage": used}
         return ServerReply(body=wrong) if asked.number == 0 else answer(asked)
 
-    with Loopback(reply) as server:
-        assert make_domain.main(command(tmp_path, server, QUICK, "--spend-cap", "5")) == 0
+    with Loopback(ending(reply, 2)) as server:
+        assert make_domain.main(command(tmp_path, server, QUICK, "--spend-cap", "5")) == 1
     first = json.loads((tmp_path / "out.work" / "calls.jsonl").read_text().splitlines()[0])
     assert first["tokens"][0] > 1500
     assert first["tokens"][2] > 1000
+
+
+Solve = Callable[[SqlDomain, SqlTask, int], str]
+
+
+class Server:
+    """An author, and a solver that knows the tasks of the folders that it finds: it reads which one from the words."""
+
+    def __init__(self, work: Path, solve: Solve, texts: dict[str, str] | None = None) -> None:
+        self.author = ScriptedParts(texts or runs.texts())
+        self.work = work
+        self.solve = solve
+        self.domains: dict[str, SqlDomain] = {}
+        self.read = 0
+
+    def __call__(self, asked: ReceivedRequest) -> ServerReply:
+        messages = tuple(Message(row) for row in asked.json["messages"])
+        if not str(messages[0]["content"]).startswith("You serve a customer"):
+            return ServerReply(self.author(ChatRequest("served", "answer", messages)))
+        self.read += 1
+        turns = [m for m in messages if m["role"] == "assistant"][1:]  # the greeting is the first
+        said = "\n".join(str(m["content"]) for m in messages if m["role"] == "user")
+        found = self._task(said)
+        return ServerReply(self.solve(*found, len(turns)) if found else "I am sorry, but I cannot do this.")
+
+    def _task(self, said: str) -> tuple[SqlDomain, SqlTask] | None:
+        for folder in self.work.glob("candidate-*"):
+            if folder.name not in self.domains and (folder / "domain.json").is_file():
+                self.domains[folder.name] = loader.read(folder)
+        found = [
+            (sum(fact.value in said for fact in task.facts if fact.value), domain, task)
+            for domain in reversed(self.domains.values())
+            for task in domain.tasks.values()
+            if any(wording in said for wording in task.requests[0].say)
+        ]
+        return max(found, key=lambda one: one[0])[1:] if found else None
+
+
+def oracle(domain: SqlDomain, task: SqlTask, turn: int) -> str:
+    """The right move."""
+    return dict(enumerate(moves(domain, task))).get(turn, "Is there anything else?")
+
+
+def reader_command(tmp_path: Path, server: Loopback, *more: str) -> list[str]:
+    """A command line that asks the server."""
+    backends = tmp_path / "backends.toml"
+    entry = 'endpoints = ["here"]\noutput_tokens = 16000\ncontext_tokens = 131072\n'
+    backends.write_text(f'[endpoints.here]\nbase_url = "{server.base_url}"\n[models."*"]\n{entry}', encoding="utf-8")
+    asked = ["--backends", str(backends), "--price-as", "gpt-5", "--out", str(tmp_path / "out")]
+    return [*asked, "--spend-cap", "50", *more]
+
+
+def report_of(tmp_path: Path) -> dict[str, Any]:
+    """The run's report, its stages by name."""
+    made = json.loads((tmp_path / "out.work" / "report.json").read_text(encoding="utf-8"))
+    return {**made, "stages": {row["stage"]: row for row in made["stages"]}}
+
+
+def test_a_model_writes_reads_and_tries_a_domain_over_a_server(tmp_path: Path) -> None:
+    served = Server(tmp_path / "out.work", oracle)
+    with Loopback(served) as server:
+        reads = ["--reader", "author", "--reader-tasks", "4"]
+        filters = ["--solvers", "openai:served", "--k", "1", "--band", "0", "1"]
+        asked = reader_command(
+            tmp_path, server, "a library", "--model", "openai:served", "--tasks", "10", *reads, *filters
+        )  # fmt: skip
+        assert make_domain.main(asked) == 0
+        first = len(server.seen)
+        assert make_domain.main([*asked, "--resume"]) == 0
+        assert len(server.seen) == first
+    made = report_of(tmp_path)
+    assert made["stages"]["reader"]["notes"][0].startswith("4 tasks read, ")
+    assert {"tools/author", "evolve/author", "reader/judge", "filters/solver"} <= set(made["usd_by_stage"])
+    domain = loader.read(tmp_path / "out", verify=True)
+    assert prove.check_tasks(str(tmp_path / "out"), list(domain.tasks)).faults == ()
+
+
+def careless() -> dict[str, str]:
+    """The library, whose loans say another date than the one that is asked for."""
+    texts = runs.texts()
+    wrong = texts["intents.yaml"].replace("inform: [renew_loan.due_on]", "inform: [renew_loan.loan_id]")
+    assert wrong != texts["intents.yaml"]
+    return {**texts, "intents.yaml": wrong}
+
+
+def test_a_readers_disagreement_is_shown_with_its_conversation_and_mended_by_the_author(tmp_path: Path) -> None:
+    """The first intents have a loan's number told where its date is asked for; the reader tells the date, each time."""
+    right, spoilt = runs.texts(), careless()
+    seen: list[str] = []
+
+    class Author(ScriptedParts):
+        def __call__(self, request: ChatRequest) -> str:
+            texts = "\n".join(str(message["content"]) for message in request.messages)
+            self.texts = right if "second reader: task" in texts else spoilt
+            if "second reader: task" in texts:
+                seen.append(texts)
+            return super().__call__(request)
+
+    def reads(domain: SqlDomain, task: SqlTask, turn: int) -> str:
+        text = oracle(domain, task, turn)
+        if "LO-" in text and "For your information" in text:
+            return text.partition("For your information")[0] + "That has been settled. Anything else?"
+        return text
+
+    served = Server(tmp_path / "out.work", reads)
+    served.author = Author(spoilt)
+    with Loopback(served) as server:
+        asked = ["a library", "--model", "openai:served", "--tasks", "10", "--evolve", "0"]
+        reader = ["--reader", "author", "--reader-tasks", "0", "--rounds", "1"]
+        assert make_domain.main(reader_command(tmp_path, server, *asked, *reader)) == 0
+    assert seen
+    assert "The reader's conversation:" in seen[0]
+    assert any("< tool_call>" in text for text in seen)  # marks of the grammar are broken in a text that is shown
+    assert "0 of 3 tries end as gold does" in seen[0]
+    stage = report_of(tmp_path)["stages"]["reader"]
+    assert stage["rounds"] == 1
+    stages = [json.loads(line) for line in (tmp_path / "out.work" / "stages.jsonl").read_text().splitlines()]
+    parts = next(row for row in stages if row["stage"] == "reader")["result"]["making"]["parts"]
+    assert "renew_loan.loan_id" not in parts["intents.yaml"]
+
+
+def test_the_cap_stops_the_reader_and_resuming_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    served = Server(tmp_path / "out.work", oracle)
+    with Loopback(served) as server:
+        asked = ["public_library", "--tasks", "10", "--reader", "openai:served", "--reader-tasks", "2"]
+        poor = reader_command(tmp_path, server, *asked)
+        poor[poor.index("--spend-cap") + 1] = "0.03"
+        assert make_domain.main(poor) != 0
+        assert "--spend-cap" in capsys.readouterr().err
+        paid = served.read
+        assert paid > 0
+        rich = reader_command(tmp_path, server, *asked, "--resume")
+        assert make_domain.main(rich) == 0
+    keys = [json.loads(line)["key"] for line in (tmp_path / "out.work" / "calls.jsonl").read_text().splitlines()]
+    assert len(keys) == len(set(keys))

@@ -1,19 +1,27 @@
-"""Authors that write what must not get through: the stage that should catches each, and none reaches the output."""
+"""Authors and specs that write what must not get through: each is caught by the stage that should, refused by one
+sentence that names the part at fault, within 20 seconds and a gigabyte, and none reaches the output."""
 
 from __future__ import annotations
 
 import json
+import re
+import resource
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.paths import REPOSITORY
+from tests.support.hostile_specs import HOSTILE as HOSTILE_SPECS
+from tests.support.hostile_specs import Parts
 from tests.synth import runs
 from toolorchestra.synth import make_domain
 from toolorchestra.synth.authors import Unusable, untrusted_answers
-from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.stages import play_checks
+from toolorchestra.synth.stages import limited_work, pipeline, written_parts
 from toolorchestra.synth.stages.stage_values import StageFailed
 from toolorchestra.synth.storage import MOST_CHARACTERS, PaidAnswer
 
@@ -33,10 +41,6 @@ def on(change: Change) -> Callable[[str], str]:
 
 def _contradict(value: Any) -> None:
     value["policy"] += "\nAgents may waive fees.\nAgents must never waive the fees.\n"
-
-
-def _unknown(value: Any) -> None:
-    value["policy"] += "\nUse `waive_everything` for friends.\n"
 
 
 def _uncovered(value: Any) -> None:
@@ -134,12 +138,10 @@ HOSTILE: list[tuple[str, str, Callable[[str], str]]] = [
     ("rows", "size", on(_huge)),
     ("rows", "plausibility", on(_implausible)),
     ("rows", "duplicates", on(_alike)),
-    ("tools", "tool", lambda text: text.replace("SELECT", "SELEKT")),
     ("tools", "tool", on(_reads_that_write)),
     ("tools", "tool", on(_other_tables)),
     ("tools", "guard", on(_unguarded)),
     ("policy", "contradiction", on(_contradict)),
-    ("policy", "unknown thing", on(_unknown)),
     ("policy", "not covered", on(_uncovered)),
     ("subjects", "name", on(_outside)),
     ("subjects", "injection", on(_calls)),
@@ -151,10 +153,6 @@ HOSTILE: list[tuple[str, str, Callable[[str], str]]] = [
     ("schema", "not JSON", lambda text: "CREATE TABLE members (a)"),
     ("rows", "refusal", lambda text: "I'm sorry, but I can't help with that."),
     ("policy", "shape", lambda text: '["a policy"]'),
-]
-INTENTS: list[tuple[str, Callable[[str], str], str]] = [
-    ("gold refused", on(_gold_fails), "pay"),
-    ("does nothing", on(_nothing), "due_date"),
 ]
 
 
@@ -168,36 +166,34 @@ def test_what_stays_wrong_stops_the_run_at_its_stage(
 
 
 @pytest.mark.parametrize(
-    ("stage", "reason", "slip"), [HOSTILE[0], HOSTILE[3], HOSTILE[8], HOSTILE[11], HOSTILE[17], HOSTILE[22]]
+    ("stage", "reason", "slip"),
+    [one for one in HOSTILE if one[:2] in (("rows", "rows"), ("policy", "contradiction"), ("rows", "refusal"))],
 )
 def test_what_is_repaired_is_counted_and_leaves_no_trace(
     tmp_path: Path, stage: str, reason: str, slip: Callable[[str], str]
 ) -> None:
     made, spent = runs.made(tmp_path / "hostile", runs.slipping(stage, slip))
-    runs.made(tmp_path / "honest")
     tally = next(tally for tally in made.tallies if tally.stage == stage)
     assert tally.rounds == 1
     assert reason in tally.dropped
     assert reason in make_domain.report_text(make_domain.report_of(made, spent))
-    assert runs.read(tmp_path / "hostile" / "out") == runs.read(tmp_path / "honest" / "out")
+    assert runs.read(tmp_path / "hostile" / "out") == runs.read(runs.honest()[0] / "out")
 
 
-@pytest.mark.parametrize(("reason", "slip", "intent"), INTENTS)
-def test_intents_that_stay_wrong_are_left_out(
-    tmp_path: Path, reason: str, slip: Callable[[str], str], intent: str
-) -> None:
+def test_intents_that_stay_wrong_are_left_out_and_two_that_say_the_same_become_one(tmp_path: Path) -> None:
     """Batches are spoilt one by one, so that a slip that does not fit a batch leaves it as it is."""
-    made, _ = runs.made(tmp_path, runs.slipping("intents", slip, always=True))
+
+    def all_of_them(value: Any) -> None:
+        for change in (_gold_fails, _nothing, _twice):
+            change(value)
+
+    made, _ = runs.made(tmp_path, runs.slipping("intents", on(all_of_them), always=True))
     tally = next(tally for tally in made.tallies if tally.stage == "intents")
-    assert reason in tally.dropped
-    assert intent in " ".join(tally.notes)
     used = {request.intent for task in made.domain.tasks.values() for request in task.requests}
-    assert intent not in used  # its harder version, `_checked`, was written right and may be used
-
-
-def test_two_intents_that_say_the_same_become_one(tmp_path: Path) -> None:
-    made, _ = runs.made(tmp_path, runs.slipping("intents", on(_twice), always=True))
-    tally = next(tally for tally in made.tallies if tally.stage == "intents")
+    for reason, intent in (("gold refused", "pay"), ("does nothing", "due_date")):
+        assert reason in tally.dropped
+        assert intent in " ".join(tally.notes)
+        assert intent not in used  # its harder version, `_checked`, was written right and may be used
     assert tally.dropped["duplicate"] >= 1
     assert "again" in " ".join(tally.notes)
 
@@ -243,11 +239,93 @@ def test_only_the_beginning_of_an_endless_answer_is_kept(tmp_path: Path) -> None
     assert all(len(row["text"]) <= MOST_CHARACTERS + 1 < row["characters"] for row in rows)
 
 
-def test_faults_come_in_the_order_of_the_intents() -> None:
-    """The repair call's words follow from them, and by those words its answer is found again."""
-    texts = runs.texts()
-    entries = specs.parsed(texts["intents.yaml"], Path("intents.yaml"))
-    doubled = untrusted_answers.dumped([dict(entry) for entry in (*entries, *reversed(entries))])
-    faults = play_checks.intents({**texts, "intents.yaml": doubled}, 1)
-    named = [fault.entry for fault in faults if fault.seen.startswith("two intents are named")]
-    assert named == [entry["intent"] for entry in entries]
+MOST_SECONDS = 20.0
+MOST_KILOBYTES = 1 << 20
+ENDED_BY_THE_CLOCK = {"rows: everything with everything", "intents: many"}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(written_parts, "CHECK_SECONDS", 10.0)
+    monkeypatch.setattr(pipeline, "TASKS_SECONDS", 10.0)
+
+
+def spent() -> float:
+    """Seconds of the processor, of this process and of those that ended: a busy machine is no fault of the fence."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+def spec_of(folder: Path, parts: Parts) -> Path:
+    """A spec's folder."""
+    folder.mkdir()
+    for name, text in parts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_the_spec_that_is_spoilt_below_is_good_as_it_is(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path / "spec", runs.texts())
+    assert make_domain.main([str(spec), "--out", str(tmp_path / "out"), "--tasks", "10"]) == 0
+
+
+@pytest.mark.parametrize("name", HOSTILE_SPECS)
+def test_a_hostile_spec_is_refused_by_a_sentence_that_names_its_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    change, seen = HOSTILE_SPECS[name]
+    if name in ENDED_BY_THE_CLOCK:
+        monkeypatch.setattr(written_parts, "CHECK_SECONDS", 2.0)
+    parts = runs.texts()
+    before = dict(parts)
+    change(parts)
+    assert parts != before
+    spec = spec_of(tmp_path / "spec", parts)
+    started, began = spent(), time.monotonic()
+    assert make_domain.main([str(spec), "--out", str(tmp_path / "out"), "--tasks", "10"]) == 2
+    took = min(spent() - started, time.monotonic() - began)  # the processor's may have those of a process before
+    *_, told = re.split(r"(?m)^error: ", said := capsys.readouterr().err)  # YAML's own show the place in lines below
+    assert told != said
+    assert re.search(seen, told), told
+    assert took < MOST_SECONDS
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob("*.db"))
+
+
+def test_a_file_of_a_gigabyte_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = spec_of(tmp_path / "spec", runs.texts())
+    with (spec / "policy.md").open("r+b") as file:
+        file.truncate(1 << 30)
+    assert make_domain.main([str(spec), "--out", str(tmp_path / "out")]) == 2
+    assert "policy.md: 1073741824 bytes, at most 16777216 are read" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux bounds the memory of a process, and says how much it had"
+)
+def test_the_memory_of_the_process_is_bounded() -> None:
+    """Also where no bound of SQLite's own holds. Measured where nobody else has started processes."""
+    code = f"from {__name__} import peak_of_greedy; print(peak_of_greedy())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=True)
+    assert 1000 < int(done.stdout) < MOST_KILOBYTES
+
+
+def peak_of_greedy() -> int:
+    """Kilobytes that the limited process had at most, before it was ended for asking for more."""
+    with pytest.raises(limited_work.TooMuch, match="512 MiB"):
+        limited_work.SHARED.run(greedy, seconds=20)
+    limited_work.SHARED.end()
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+
+
+def greedy() -> int:
+    """Two gigabytes, and none of it is SQLite's."""
+    return len([bytearray(1 << 20) for _ in range(2048)])
+
+
+def test_work_that_takes_too_long_is_ended_and_the_next_goes_on() -> None:
+    with pytest.raises(limited_work.TooMuch, match=r"the spec takes longer than 0\.5 s"):
+        limited_work.SHARED.run(time.sleep, 30, seconds=0.5)
+    assert limited_work.SHARED.run(len, [1, 2], seconds=20) == 2
+    with pytest.raises(KeyError):
+        limited_work.SHARED.run(dict.__getitem__, {}, "x", seconds=20)
+    assert limited_work.SHARED.run(len, [1], seconds=20) == 1

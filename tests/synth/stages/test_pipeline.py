@@ -16,15 +16,13 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import unboxed
-from tests.domains import LIBRARY
 from tests.synth import runs
 from tests.two_texts import raises
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
 from toolorchestra.envs.base.types import Message
-from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.synth import make_domain
+from toolorchestra.synth import make_domain, prove
 from toolorchestra.synth.authors import GrammarAuthor, model_author
 from toolorchestra.synth.authors.model_author import USUAL, ScriptedParts
 from toolorchestra.synth.formats import spec as specs
@@ -32,7 +30,7 @@ from toolorchestra.synth.stages import domain_folder, pipeline
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
 from toolorchestra.synth.storage import AUTHOR, Journal, PaidAnswer, PaidModel, PaidRequest, StageStore
 
-KILLS = 10
+KILLS = 5
 COMMAND = """
 import sys
 from pathlib import Path
@@ -89,7 +87,7 @@ def test_a_killed_run_resumes_to_the_same_bytes_and_pays_no_answer_twice(tmp_pat
             stages.write_bytes(b"".join(stages.read_bytes().splitlines(keepends=True)[:-3]))
     subprocess.run(command, check=True)
     assert runs.read(folder / "out") == runs.read(tmp_path / "whole" / "out")
-    assert len(reached) >= 4  # the kills came at different places
+    assert len(reached) >= 3  # the kills came at different places
     asked = log.read_text().split()
     journal = [json.loads(line)["key"] for line in (folder / "work" / "calls.jsonl").read_text().splitlines()]
     whole = (tmp_path / "whole" / "work" / "calls.jsonl").read_text().splitlines()
@@ -107,18 +105,18 @@ def _reached(work: Path) -> tuple[int, int]:
 
 
 def test_a_second_run_asks_nobody_and_makes_the_same(tmp_path: Path) -> None:
-    first, spent = runs.made(tmp_path)
+    _, first, spent = runs.honest()
     assert spent.paid == len(spent.ledger) > 8
-    before = runs.read(tmp_path / "out")
+    runs.copied(tmp_path / "run")
 
     def nobody(_request: object) -> str:
         raise AssertionError("asked again")
 
-    again, kept = runs.made(tmp_path, nobody)
+    again, kept = runs.made(tmp_path / "run", nobody)
     assert kept.paid == 0
     assert kept.ledger.nano_usd == spent.ledger.nano_usd
     assert again.tallies == first.tallies
-    assert runs.read(tmp_path / "out") == before
+    assert runs.read(tmp_path / "run" / "out") == runs.read(runs.honest()[0] / "out")
 
 
 class Slow(ScriptedModel):
@@ -187,8 +185,7 @@ def test_what_earlier_runs_paid_counts_towards_the_budget(tmp_path: Path) -> Non
 
 
 def test_a_line_that_was_being_written_is_asked_again(tmp_path: Path) -> None:
-    runs.made(tmp_path)
-    path = tmp_path / "work" / "calls.jsonl"
+    path = runs.copied(tmp_path / "run") / "work" / "calls.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])
     assert len(Journal(path).rows) == len(lines) - 1
@@ -223,6 +220,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     made = ["a library", "--model", f"standin:{runs.SPEC}", "--tasks", "10", "--out", str(out)]
     assert make_domain.main(made) == 0
     assert "library: 10 tasks kept" in capsys.readouterr().out
+    assert prove.main([str(out), "--at-once", "1"]) == 0
+    assert "library: 10 tasks self-consistent" in capsys.readouterr().out
     assert make_domain.main(made) == 2
     assert "On the command line: --resume, or another --out\n" in capsys.readouterr().err
     assert make_domain.main([*made, "--resume", "--seed", "2"]) == 2
@@ -253,31 +252,6 @@ def test_what_is_asked_for_must_be_possible(asked: str, says: str, capsys: pytes
     with contextlib.suppress(SystemExit):  # where the options themselves are wrong
         assert make_domain.main(asked.split()) == 2
     assert says in unboxed(capsys.readouterr().err)
-
-
-def test_solvers_are_known_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = ["a zoo", "--model", f"standin:{runs.SPEC}", "--out", str(tmp_path / "zoo")]
-    with pytest.raises(SystemExit) as refused:
-        make_domain.main([*made, "--solvers", "stong"])
-    assert refused.value.code == 2
-    assert "Did you mean 'strong'" in unboxed(capsys.readouterr().err)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", [str(LIBRARY), "public_library"])
-def test_only_shipped_domains_are_made_among_the_shipped_ones(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(loader, "SHIPPED", tmp_path)
-    assert make_domain.main([name, "--tasks", "10"]) == 2
-    assert "say where it goes: --out DIR" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_cassette_that_is_not_there_says_which_file_is_one(tmp_path: Path) -> None:
-    tape = tmp_path / "tape.jsonl"
-    with raises(ConfigError, "no cassette .* to replay; name the calls.jsonl of a run's work folder$", ""):
-        Journal(tape, replay=True)
 
 
 def test_a_cap_that_is_too_low_says_how_the_run_goes_on(tmp_path: Path) -> None:
