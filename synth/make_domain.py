@@ -27,6 +27,7 @@ from typing import Annotated, Any, TextIO
 import tyro
 
 from toolorchestra.agents.commands.console import DONE, check_counts, check_folder, check_spend_cap, command, say
+from toolorchestra.envs.base.answer_store import digest
 from toolorchestra.envs.base.errors import ConfigError, spelled
 from toolorchestra.envs.base.files import write_whole
 from toolorchestra.envs.domains.toolscale import loader
@@ -38,7 +39,7 @@ from toolorchestra.synth.proof.solvers import ModelSolver, Solver, named
 from toolorchestra.synth.stages import pipeline
 from toolorchestra.synth.stages.pipeline import Made
 from toolorchestra.synth.stages.stage_values import Band, SynthesisSettings
-from toolorchestra.synth.storage import JUDGE, Journal, PaidModel, StageStore, key
+from toolorchestra.synth.storage import JUDGE, Journal, PaidModel, StageStore
 
 AUTHOR_READS = "author"
 WIDTH = 24
@@ -193,7 +194,7 @@ def _run(
     if spec is None:
         assert paid_model is not None
         author: Author = LlmAuthor(given.what, paid_model)
-        identity = key(given.what, paid_model.model)
+        identity = digest(given.what, paid_model.model)
     else:
         author, identity = GrammarAuthor(spec, specs.texts(spec.folder)), spec.digest
     beside = {"reader": given.reader, "solvers": given.solvers}

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import io
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -14,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
+from toolorchestra.envs.base.answer_store import AnswerStore, digest
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, ToolError
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, output_tokens_of
@@ -40,12 +38,6 @@ SOLVER: Role = "solver"
 """Roles of a run's ledger."""
 
 
-def key(*inputs: Any) -> str:
-    """What a result or an answer is found by: a hash of all that it follows from."""
-    text = json.dumps(inputs, sort_keys=True, ensure_ascii=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
 class PaidAnswer(NamedTuple):
     """A model's answer to one paid request, and whether it was cut off."""
 
@@ -65,45 +57,12 @@ class _HeldBill(Bill):
         return await super().hold(item, into, out, seconds) if self.usages else None
 
 
-class Store:
-    """An append-only JSONL file of rows by their key. A row is on the disk when add() returns. A line that was being
-    written when a run was killed is cut off."""
+class StageStore(AnswerStore):
+    """What each stage of a run made, under a hash of what it was made from: a run goes on where it broke."""
 
     what = "a stage's result; remove the file, and make the stages anew"
-
-    def __init__(self, path: Path, *, frozen: bool = False) -> None:
-        self.path = path
-        self.rows: dict[str, Mapping[str, Any]] = {}
-        data = path.read_bytes() if path.is_file() else b""
-        whole = data[: data.rfind(b"\n") + 1]
-        if whole != data and not frozen:
-            with path.open("r+b") as file:
-                file.truncate(len(whole))
-        for number, line in enumerate(io.BytesIO(whole), 1):  # a line ends at a newline alone
-            try:
-                row = json.loads(line.decode())
-                self.check(row)
-                self.rows[row["key"]] = row
-            except (ValueError, LookupError, TypeError, RecursionError):
-                raise ConfigError(f"{path}: line {number} is not {self.what}") from None
-
-    def check(self, row: Mapping[str, Any]) -> None:
-        """Refuse a row of another shape, by any of the errors that reading JSON has."""
-        if not isinstance(row["key"], str) or "result" not in row:
-            raise TypeError("a stage's result has a key")
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Append a row."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            file.write(json.dumps(row, ensure_ascii=True).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.rows[row["key"]] = row
-
-
-class StageStore(Store):
-    """What each stage of a run made, under a hash of what it was made from: a run goes on where it broke."""
+    shape = {"key": str, "stage": str, "result": object}  # noqa: RUF012
+    durable = True
 
     def __init__(self, folder: Path, *, resume: bool) -> None:
         self.folder = folder
@@ -117,7 +76,7 @@ class StageStore(Store):
 
     def kept(self, made_from: str) -> Any:
         """The result that was made from these inputs, else None."""
-        return self.rows[made_from]["result"] if made_from in self.rows else None
+        return self.rows[made_from][-1]["result"] if made_from in self.rows else None
 
     def keep(self, stage: str, made_from: str, result: Any) -> None:
         """Keep a stage's result with the key of its inputs."""
@@ -136,22 +95,22 @@ class StageStore(Store):
             )
 
 
-class Journal(Store):
+class Journal(AnswerStore):
     """Answered calls. `replay` makes a call that is not among them an error: the file is a cassette then."""
 
     what = "a recorded call; record it anew"
+    shape = {"key": str, "stage": str, "text": str, "characters": int}  # noqa: RUF012
+    durable = True
 
     def __init__(self, path: Path, *, replay: bool = False) -> None:
         self.replay = replay
         if replay and not path.is_file():
             raise ConfigError(f"no cassette {str(path)!r} to replay; name the calls.jsonl of a run's work folder")
-        super().__init__(path, frozen=replay)
+        super().__init__(path)
 
-    def check(self, row: Mapping[str, Any]) -> None:
+    def check(self, row: Any) -> None:
+        super().check(row)
         _usage(row)
-        texts = (row["key"], row["stage"], row["text"])
-        if not (all(isinstance(one, str) for one in texts) and isinstance(row["characters"], int)):
-            raise TypeError("a call has a key, a stage, a text and its characters")
 
 
 class PaidRequest(NamedTuple):
@@ -194,7 +153,7 @@ class PaidModel:
         self._gate = asyncio.Semaphore(self.concurrency)
         if self.journal.replay:  # a cassette is billed as it plays
             return
-        for wanted, row in self.journal.rows.items():  # what earlier runs paid
+        for wanted, (row, *_) in self.journal.rows.items():  # what earlier runs paid
             charge = self._bill(wanted, row, row["stage"])
             if self.cap is not None:
                 self.cap.add(charge.nano_usd)
@@ -212,8 +171,8 @@ class PaidModel:
 
     async def ask(self, asked: PaidRequest) -> PaidAnswer:
         """The answer, from the journal if the call was ever answered. Raises SpendCapReached."""
-        wanted = key(self.model, asked.stage, asked.role, [dict(m) for m in asked.messages], asked.number)
-        row = self.journal.rows.get(wanted)
+        wanted = digest(self.model, asked.stage, asked.role, [dict(m) for m in asked.messages], asked.number)
+        row = self.journal.first(wanted)
         if row is None:
             if self.journal.replay:
                 raise ConfigError(
@@ -229,7 +188,7 @@ class PaidModel:
         """The answered call. Who asks the same while it is under way waits for it."""
         lock = self._asking.setdefault(wanted, asyncio.Lock())
         async with lock, self._gate:
-            return self.journal.rows.get(wanted) or await self._pay(wanted, asked)
+            return self.journal.first(wanted) or await self._pay(wanted, asked)
 
     async def _pay(self, wanted: str, asked: PaidRequest) -> Mapping[str, Any]:
         purpose: Literal["answer", "judge"] = "judge" if asked.role == JUDGE else "answer"

@@ -32,9 +32,8 @@ from toolorchestra.agents.evaluation.run_files import (
 )
 from toolorchestra.agents.evaluation.trials import ContestPlay, Trial
 from toolorchestra.agents.policies.base import Player
-from toolorchestra.envs.base.cassette import append_line
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.files import write_json
+from toolorchestra.envs.base.files import append_line, write_json
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.wrappers.record import trajectory_line

@@ -23,7 +23,7 @@ from toolorchestra.agents.rollouts.grpo import (
     TrainingBatch,
     Trajectory,
 )
-from toolorchestra.envs.base.cassette import append_line, end_torn_line
+from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.wrappers.record import trajectory_line
 
 ROLLOUTS = "rollouts.jsonl"
@@ -57,7 +57,6 @@ def write(
         return
     try:
         _make_room(path, most - len(lines))
-        end_torn_line(path)
         append_line(path, lines)
     except OSError as err:
         say(f"step {step}: its rollouts could not be dumped: {err}")

@@ -20,7 +20,7 @@ from toolorchestra.agents.engines.machine import Machine
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.training_run import TrainingRun
 from toolorchestra.agents.training.warmstart import ROUNDS
-from toolorchestra.envs.base.cassette import append_line, end_torn_line
+from toolorchestra.envs.base.files import append_line
 
 SESSIONS = "sessions.jsonl"
 
@@ -51,7 +51,6 @@ def recorded(folder: Path, machine: Machine, size: ModelSize | None, step: int =
     """Write down that the training begins, and at its end or stop that it has ended. A session that was killed ends
     with the newest checkpoint: what came after it was lost."""
     path = folder / SESSIONS
-    end_torn_line(path)
     _close_killed(path, folder)
     began = {"began": time.time(), "version": __version__, "machine": str(machine), "parts": asdict(machine),
              "size": None if size is None else size._asdict(), "step": step}  # fmt: skip

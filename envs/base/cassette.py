@@ -7,16 +7,14 @@ follows from the usage by whichever price sheet bills it.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
-import os
-import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal
 
+from toolorchestra.envs.base.answer_store import AnswerStore
 from toolorchestra.envs.base.errors import ConfigError, no_such
 
 Mode = Literal["record", "replay", "cache"]
@@ -32,61 +30,41 @@ class CassetteMiss(ConfigError):
     """A replay asked for what was never recorded."""
 
 
-def digest(kind: str, request: Mapping[str, Any]) -> str:
-    """What a request is found by."""
-    text = json.dumps([kind, request], sort_keys=True, ensure_ascii=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-class Cassette:
+class Cassette(AnswerStore):
     """One file. Any number of threads may read and write it."""
+
+    path: Path
+    what = "a recording; record it anew"
+    shape = {"kind": str, "key": str, "request": dict, "reply": dict}  # noqa: RUF012
 
     def __init__(self, path: str | Path, mode: Mode) -> None:
         if mode not in MODES:
             raise ConfigError(no_such("cassette mode", mode, MODES))
-        self.path, self.mode = Path(path), mode
-        self._lock = threading.Lock()
-        self._rows: dict[str, list[Mapping[str, Any]]] = {}
+        self.mode = mode
         self._taken: dict[str, int] = {}
         self._asked: dict[str, Future[None]] = {}
-        self._owed: set[tuple[str, str]] = set()
-        """Payer and request, of a cache's rows that an earlier process wrote and that nobody has paid in this one."""
-        if mode == "replay" and not self.path.is_file():
+        there = Path(path).is_file()
+        if mode == "replay" and not there:
             raise ConfigError(
                 f'no cassette {str(path)!r} to replay; record one first, with mode = "record"',
                 command_line=f"--backends record={path}",
             )
-        if mode == "record" and self.path.is_file() and self.path.stat().st_size:
+        if mode == "record" and there and Path(path).stat().st_size:
             raise ConfigError(f"cassette {str(path)!r} exists; replay it, remove it, or record another")
-        if self.path.is_file():
-            self._read()
-        if mode == "cache":
-            end_torn_line(self.path)
-
-    def _read(self) -> None:
-        with self.path.open("rb") as file:  # a line ends at a newline alone: JSON may hold U+2028 as it is
-            for number, line in enumerate(file, 1):
-                row = _row(line)
-                if row is not None:
-                    self._rows.setdefault(row["key"], []).append(row)
-                    if isinstance(payer := row.get("payer"), str):
-                        self._owed.add((payer, row["key"]))
-                elif self.mode != "cache" and line.strip():
-                    raise ConfigError(f"cassette {self.path}: line {number} is not a recording; record it anew")
+        super().__init__(path)
+        self._owed = {
+            (row["payer"], key) for key, rows in self.rows.items() for row in rows if isinstance(row.get("payer"), str)
+        }
+        """Payer and request, of a cache's rows that an earlier process wrote and that nobody has paid in this one."""
 
     def __len__(self) -> int:
-        return sum(map(len, self._rows.values()))
-
-    def known(self, key: str) -> Mapping[str, Any] | None:
-        """The first recording of a request."""
-        rows = self._rows.get(key)
-        return rows[0] if rows else None
+        return sum(map(len, self.rows.values()))
 
     def claim(self, key: str) -> Mapping[str, Any] | Future[None] | None:
         """The first recording of a request; or what to wait for, since somebody asks just that at this moment; or
         None: whoever gets it is to ask, and then to release() the request."""
-        with self._lock:
-            if rows := self._rows.get(key):
+        with self.lock:
+            if rows := self.rows.get(key):
                 return rows[0]
             if (other := self._asked.get(key)) is not None:
                 return other
@@ -96,35 +74,31 @@ class Cassette:
 
     def release(self, key: str) -> None:
         """Wake those who wait for a request that was claimed."""
-        with self._lock:
+        with self.lock:
             mine = self._asked.pop(key)
         mine.set_result(None)
 
     def next(self, key: str) -> Mapping[str, Any] | None:
         """The recording of a request that may come again and be answered differently: in order, then from the start."""
-        with self._lock:
-            rows = self._rows.get(key)
+        with self.lock:
+            rows = self.rows.get(key)
             if not rows:
                 return None
             at = self._taken.get(key, 0)
             self._taken[key] = at + 1
             return rows[at % len(rows)]
 
-    def add(self, kind: str, key: str, request: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
+    def keep(self, kind: str, key: str, request: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
         """Keep what came of a request."""
         row = {"kind": kind, "key": key, "request": request, "reply": reply}
         if payer := PAYER.get():
             row["payer"] = payer
-        line = json.dumps(row, ensure_ascii=True, default=str) + "\n"
-        with self._lock:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            append_line(self.path, line.encode())
-            self._rows.setdefault(key, []).append(json.loads(line))
+        self.add(row)
 
     def owes(self, key: str) -> bool:
         """Whether who plays now paid for this request before it was broken off. It is asked once: then it has paid."""
         asked = (PAYER.get(), key)
-        with self._lock:
+        with self.lock:
             owed = asked in self._owed
             self._owed.discard(asked)
         return owed
@@ -132,7 +106,7 @@ class Cassette:
     def miss(self, kind: str, request: Mapping[str, Any]) -> CassetteMiss:
         """The error that names the recorded request which is most like this one, and where they part."""
         wanted = _flat(request)
-        same_kind = [row["request"] for rows in self._rows.values() for row in rows if row["kind"] == kind]
+        same_kind = [row["request"] for rows in self.rows.values() for row in rows if row["kind"] == kind]
         start = f"{self.path}: no recording of this {kind} request"
         if not same_kind:
             return CassetteMiss(f'{start}, nor of any other; record it, with mode = "record"')
@@ -148,35 +122,6 @@ class Cassette:
             f"{start}; the nearest recorded one is {share:.0%} alike and differs in {', '.join(parts)}: "
             f"{part} has {here[lead : at + 40]!r}, recorded was {there[lead : at + 40]!r}"
         )
-
-
-def _row(line: bytes) -> Mapping[str, Any] | None:
-    """A line's recording; None where it is none."""
-    try:
-        row = json.loads(line.decode())
-    except (ValueError, RecursionError):
-        return None
-    kinds = {"kind": str, "key": str, "request": dict, "reply": dict}
-    whole = isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in kinds.items())
-    return row if whole else None
-
-
-def append_line(path: Path, line: bytes) -> None:
-    """Add a line in one write, so that several processes may share a file."""
-    with path.open("ab", buffering=0) as file:
-        written = file.write(line)
-    if written != len(line):
-        raise OSError(f"{path}: {written} of {len(line)} bytes of a line were written; is the disk full?")
-
-
-def end_torn_line(path: Path) -> None:
-    """A line that a crash cut short must not swallow the next one."""
-    if path.is_file() and path.stat().st_size:
-        with path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            whole = file.read() == b"\n"
-        if not whole:
-            append_line(path, b"\n")
 
 
 def _flat(request: Mapping[str, Any]) -> dict[str, str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -29,6 +32,33 @@ def write_whole(path: Path, data: bytes) -> None:
 def write_json(path: Path, data: object) -> None:
     """The same, of JSON for people to read."""
     write_whole(path, (json.dumps(data, allow_nan=False, indent=1, default=str) + "\n").encode())
+
+
+def append_line(path: Path, line: bytes, *, durable: bool = False) -> None:
+    """Add a line to a file that several processes may share, in place of one that a crash cut short. With `durable` it
+    is on the disk when this returns."""
+    with path.open("a+b", buffering=0) as file:
+        with contextlib.suppress(OSError):  # a file system that has no locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        end = file.seek(0, os.SEEK_END)
+        if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
+            file.seek(0)
+            _end_last_line(file, file.read())
+        written = file.write(line)
+        if written != len(line):
+            raise OSError(f"{path}: {written} of {len(line)} bytes of a line were written; is the disk full?")
+        if durable:
+            os.fsync(file.fileno())
+
+
+def _end_last_line(file: IO[bytes], data: bytes) -> None:
+    """Cut off a last line that is no JSON; end one that is, as an editor leaves it."""
+    start = data.rfind(b"\n") + 1
+    try:
+        json.loads(data[start:])
+        file.write(b"\n")
+    except (ValueError, RecursionError):
+        file.truncate(start)
 
 
 MOST_FILE_BYTES = 32 << 20

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from toolorchestra.envs.base.cassette import Cassette, digest
+from toolorchestra.envs.base.answer_store import digest
+from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.models import DEFAULT_LIMITS, ChatModel, ChatRequest, Completion, ContextLimits, ask, limits_of
@@ -44,7 +45,7 @@ class _Tape:
         there again."""
         key = digest(self.kind, request)
         if self.cassette.mode == "replay":
-            row = self.cassette.next(key) if varies else self.cassette.known(key)
+            row = self.cassette.next(key) if varies else self.cassette.first(key)
             if row is None:
                 raise self.cassette.miss(self.kind, request)
             return self._unless_error(row["reply"], bill), False
@@ -69,9 +70,9 @@ class _Tape:
         except (ToolError, Outage) as err:
             if self.cassette.mode == "record":
                 error = {"error": type(err).__name__, "message": str(err), **_booked_on(bill)}
-                self.cassette.add(self.kind, key, request, error)
+                self.cassette.keep(self.kind, key, request, error)
             raise
-        self.cassette.add(self.kind, key, request, reply)
+        self.cassette.keep(self.kind, key, request, reply)
         return reply
 
     def _unless_error(self, reply: Mapping[str, Any], bill: Bill) -> Mapping[str, Any]:
@@ -101,13 +102,13 @@ class _Tape:
         """What the live backend says of itself, kept with the recording."""
         request = {"of": self.kind}
         key = digest(_ABOUT, request)
-        row = self.cassette.known(key)
+        row = self.cassette.first(key)
         if facts is None:
             if row is None:
                 raise ConfigError(f"{self.cassette.path} holds no {self.kind} recording; record one with that backend")
             return dict(row["reply"])
         if row is None or row["reply"] != facts:
-            self.cassette.add(_ABOUT, key, request, facts)
+            self.cassette.keep(_ABOUT, key, request, facts)
         return facts
 
 

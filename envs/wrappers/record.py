@@ -12,8 +12,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
-from toolorchestra.envs.base.cassette import append_line, end_torn_line
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.domains.world import Regradable
 from toolorchestra.envs.env import OrchestraEnv, base_of
@@ -39,7 +39,6 @@ class RecordTrajectories(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         if self.path.is_dir():
             raise ConfigError(f"trajectories go into a file, but {self.path} is a folder; name a file in it")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        end_torn_line(self.path)
         self._episode: Episode | None = None
         self._opening: dict[str, Any] = {}
         self._turns: list[int] = []

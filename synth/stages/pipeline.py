@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.envs.base.answer_store import digest
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.source import forget
@@ -21,7 +22,7 @@ from toolorchestra.synth.stages.domain_folder import Seen
 from toolorchestra.synth.stages.limited_work import SHARED
 from toolorchestra.synth.stages.stage_values import Making, Progress, SynthesisSettings, Tally, counted
 from toolorchestra.synth.stages.task_drafts import Shape
-from toolorchestra.synth.storage import StageStore, key
+from toolorchestra.synth.storage import StageStore
 
 VERSION = "3"
 """Version of the stages. Raise it when the same inputs give other results: older work folders are then made anew."""
@@ -76,7 +77,7 @@ async def make(run: SynthesisRun) -> Made:
     models = [one.name for one in (*run.solvers, run.reader) if one is not None]
     given = [VERSION, run.identity, asdict(run.settings), models]
     for name, stage in STAGES.items():
-        made_from = key(given, name, state.digest)
+        made_from = digest(given, name, state.digest)
         result = run.work.kept(made_from)
         if result is None:
             if run.progress is not None:

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.envs.base.answer_store import digest
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.stages.task_drafts import Shape
-from toolorchestra.synth.storage import key
 
 Progress = Callable[[str, int, int], None]
 """Function that is told the stage, and how many of how many are done."""
@@ -85,7 +85,7 @@ class Making:
     @property
     def digest(self) -> str:
         """A hash of all that it holds."""
-        return key(dict(self.parts), list(self.shapes))
+        return digest(dict(self.parts), list(self.shapes))
 
     @property
     def spec(self) -> specs.Spec:

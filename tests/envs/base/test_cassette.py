@@ -233,11 +233,11 @@ def test_a_cache_asks_once_and_bills_once_also_in_the_next_run(tmp_path: Path) -
 
 def test_what_is_added_after_a_torn_line_is_found_in_the_next_run(tmp_path: Path) -> None:
     path = tmp_path / "c"
-    Cassette(path, "cache").add("model", "a", {"n": 1}, {"text": "x"})
+    Cassette(path, "cache").keep("model", "a", {"n": 1}, {"text": "x"})
     path.write_text(path.read_text() + '{"key": "ha', encoding="utf-8")
-    Cassette(path, "cache").add("model", "b", {"n": 2}, {"text": "y"})
+    Cassette(path, "cache").keep("model", "b", {"n": 2}, {"text": "y"})
     found = Cassette(path, "cache")
-    assert [found.known(key) is not None for key in ("a", "b")] == [True, True]
+    assert [found.first(key) is not None for key in ("a", "b")] == [True, True]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
@@ -301,7 +301,7 @@ def test_wrong_cassettes_say_what_to_do(tmp_path: Path) -> None:
 def test_what_is_asked_oftener_than_it_was_recorded_starts_again(tmp_path: Path) -> None:
     tape = Cassette(tmp_path / "c", "record")
     for said in ("first", "second"):
-        tape.add("model", "key", {"q": 1}, {"text": said})
+        tape.keep("model", "key", {"q": 1}, {"text": said})
     tape = Cassette(tmp_path / "c", "replay")
     rows = [tape.next("key") for _ in range(5)]
     assert [row and row["reply"]["text"] for row in rows] == ["first", "second", "first", "second", "first"]

@@ -42,7 +42,7 @@ def test_a_call_of_another_shape_is_one_sentence(tmp_path: Path, change: dict[st
     row = {**json.loads(first), "text": "a\u2028b"}
     path = tmp_path / "calls.jsonl"
     path.write_text("\n".join([json.dumps(row, ensure_ascii=False), *others]), encoding="utf-8")
-    assert Journal(path).rows[row["key"]]["text"] == "a\u2028b"
+    assert Journal(path).rows[row["key"]][0]["text"] == "a\u2028b"
     for line in (json.dumps({**row, **change}), "[" * 100_000, "[]", "\udcff"):
         path.write_text(f"{line}\n", encoding="utf-8", errors="surrogateescape")
         with pytest.raises(ConfigError, match=r"calls\.jsonl: line 1 is not a recorded call; record it anew"):
