@@ -18,7 +18,7 @@ from tests.envs.models.test_openai import asks, run
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
-from toolorchestra.envs.models.endpoints import Endpoint, Endpoints
+from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
 from toolorchestra.envs.tools.backends import read
 from toolorchestra.envs.tools.cassette_backends import RecordedModels
 
@@ -49,10 +49,12 @@ def bomb(size: int, packing: str = "gzip") -> ServerReply:
     [
         (bomb(64 * MIB), "the reply is longer than 2097152 bytes"),
         (ServerReply(fault="endless"), "the reply is longer than 2097152 bytes"),
+        (ServerReply("x" * (3 * MIB)), "the reply is longer than 2097152 bytes"),
         (ServerReply("x" * (3 * MIB), 400), "the reply is longer than 2097152 bytes"),
         (bomb(10, "br"), "packed as 'br', which was not asked for"),
+        (bomb(10, "gzip, gzip"), "packed as 'gzip, gzip', which was not asked for"),
     ],
-    ids=["gzip bomb", "endless", "refusal", "brotli"],
+    ids=["gzip bomb", "endless", "declared", "refusal", "brotli", "twice"],
 )
 def test_a_reply_beyond_its_bound_is_an_outage_and_costs_no_memory(reply: ServerReply, says: str) -> None:
     with Loopback(lambda _: reply) as server:
@@ -66,6 +68,13 @@ def test_a_reply_beyond_its_bound_is_an_outage_and_costs_no_memory(reply: Server
             tracemalloc.stop()
         assert server.sent_bytes < 32 * MIB  # what the kernel's buffers hold, and not all there is
     assert peak < 16 * MIB
+
+
+def test_a_streamed_reply_has_room_for_an_event_for_each_token() -> None:
+    served = Served("m", (), context_tokens=100_000, output_tokens=28_000)
+    assert served.most_reply_bytes(streamed=False) == MIB + 256 * 28_000
+    assert served.most_reply_bytes(streamed=True) > 28_000 * 600  # a token's event with its id, usage and padding
+    assert {replace(served, reply_bytes=7).most_reply_bytes(streamed) for streamed in (True, False)} == {7}
 
 
 def test_a_refusal_beyond_its_bound_leaves_no_connection_open() -> None:
@@ -107,14 +116,20 @@ def escaped(text: str) -> str:
     "reply",
     [
         ServerReply(body="y" * 38 + KEY),
+        ServerReply(body="y" * 60 + KEY),
+        ServerReply(body={"error": "y" * 25 + KEY}),
         ServerReply(body={"choices": ["y" * 60 + KEY]}),
         ServerReply("y" * 280 + KEY, 400),
+        ServerReply("y" * 280 + KEY, 503),
         ServerReply(KEY + "y" * 199_980),
+        ServerReply(KEY[:-3] + " " + KEY[5:]),
         ServerReply(body=f'{{"choices": [{{"message": {{"content": "{escaped(KEY)}"}}}}]}}'),
         ServerReply(base64.b64encode(KEY.encode()).decode()),
         ServerReply(calls=({"name": "search", "arguments": f'{{"query": "{escaped(KEY)}"}}'},)),
         ServerReply(f"{KEY} {KEY}", fault="reset"),
+        ServerReply(body="data: " + "y" * 60 + KEY),
         ServerReply(body=f'data: {{"error": "{"y" * 250}{KEY}"}}\n\n'),
+        ServerReply(body=f"event: error\ndata: {'y' * 240}{KEY}\n\n"),
         ServerReply(body=f'data: {{"choices": [{{"delta": {{"tool_calls": ["{"y" * 60}{KEY}"]}}}}]}}\n\n'),
     ],
 )
@@ -178,6 +193,6 @@ def test_a_backends_file_does_not_show_its_logins(tmp_path: Path) -> None:
     path.write_text(f'[endpoints.a]\nbase_url = "{login}"\n[retrieval]\nindex = "{login}"\nweb_url = "{login}"\n')
     assert "secret-word" not in repr(read(path))
     path.write_text(f'[endpoints]\nbase_url = "{login}"\n')
-    with pytest.raises(ConfigError, match="got the keys base_url") as caught:
+    with pytest.raises(ConfigError, match=r"endpoints\.base_url: keys with values expected, got a text") as caught:
         read(path)
     assert "secret-word" not in str(caught.value)
