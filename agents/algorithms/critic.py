@@ -35,7 +35,7 @@ class Critic(Grpo):
     """Grpo's scores, and advantages by turn."""
 
     def advantages(self, groups: Sequence[Group], rewards: Sequence[Rewards]) -> list[list[Advantages | None]]:
-        """Those of Grpo's groups that teach something, by what the critic thinks of each state."""
+        """Keep those of Grpo's groups that teach something, by what the critic thinks of each state."""
         made = super().advantages(groups, rewards)
         kept = [(g, t) for g, row in enumerate(made) for t, one in enumerate(row) if one is not None]
         states = {(g, t): states_of(groups[g].trajectories[t]) for g, t in kept}

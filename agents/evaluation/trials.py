@@ -65,7 +65,7 @@ class PlayedTrial(NamedTuple):
 
 
 def tasks_of(made: EpisodeFactory, tasks: int, seed: int) -> list[tuple[str, int]]:
-    """So many different tasks of the environment's split, each with the seed of its trials. A source that can list
+    """Draw so many different tasks of the environment's split, each with the seed of its trials. A source that can list
     its tasks gives the first ones; of any other they are drawn, by seeds that count on from `seed`."""
     source: Any = made.source
     split = made.settings.split

@@ -160,7 +160,7 @@ class Trajectory:
         return sum(s.turns for s in self.sequences)
 
     def data(self, advantages: Sequence[float]) -> list[Datum]:
-        """Its sequences, to be learnt from, by the advantage of each turn."""
+        """Sequences of it, to be learnt from, by the advantage of each turn."""
         made, turn = [], 0
         for sequence in self.sequences:
             made.append(sequence.datum(advantages[turn : turn + sequence.turns]))
@@ -306,7 +306,8 @@ class Algorithm(Protocol):
         """The reward of each trajectory; None where it is no evidence of anything."""
 
     def advantages(self, groups: Sequence[Group], rewards: Sequence[Rewards]) -> list[list[Advantages | None]]:
-        """By group and trajectory: the advantage of each turn; None where nothing is learnt from the trajectory."""
+        """Advantages by group and trajectory: the one of each turn; None where nothing is learnt from the
+        trajectory."""
 
 
 class Grpo:

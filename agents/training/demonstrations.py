@@ -185,8 +185,8 @@ def _shown(
     seed: int,
     rng: random.Random,
 ) -> Baseline | None:
-    """Who shows a task: somebody who knows the grammar alone, or the plan of the highest value by what was learnt; None
-    where none is known."""
+    """The one who shows a task: somebody who knows the grammar alone, or the plan of the highest value by what was
+    learnt; None where none is known."""
     if values is None:
         return Wanderer(rng)
     if env not in values:
