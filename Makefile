@@ -38,7 +38,7 @@ test-slow: .venv/.done
 test-long: .venv/.done
 	$(BIN)/python -m pytest -n 2 -m long $(PYTEST)
 
-test-all: test-oldest test test-slow test-long test-vllm
+test-all: test-oldest test-inspect test test-slow test-long test-vllm
 
 # Counting lines makes the tests slower.
 coverage:
@@ -108,12 +108,14 @@ gpu-proof:
 	touch $@
 
 # The environments of the integrations, each a list of what it holds and of what is tested in it: `make test-NAME`.
-OTHERS := oldest verifiers sb3 rllib skyrl skyrl-gym
+OTHERS := oldest inspect verifiers sb3 rllib skyrl skyrl-gym
 # RLlib pins gymnasium 1.2.2, so the lower end of the range is tested too: all that meets gymnasium.
 NEEDS_oldest := gymnasium==1.2.2 -e .[dev,models,sandbox]
 TESTS_oldest := tests/test_contract.py tests/envs/test_env.py tests/envs/test_vector.py tests/envs/test_vector_infos.py \
 	tests/envs/test_episode_seed.py tests/envs/episode/test_saved.py tests/envs/test_vector_sends.py \
 	tests/envs/test_opening.py tests/envs/wrappers
+NEEDS_inspect := inspect_ai==0.3.285 -e .
+TESTS_inspect := tests/agents/evaluation/test_inspect_log.py
 # It wants openai 2 where the real models here want 3.
 NEEDS_verifiers := verifiers==0.4.0 -e .[verifiers]
 TESTS_verifiers := tests/integrations/test_verifiers.py

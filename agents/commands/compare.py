@@ -2,7 +2,8 @@
 
 Differences are of pairs: the same trial of the same task, under the same seed and prices. One run alone compares its
 own policies. With --reprice SHEET each run is billed under another price sheet first, and with --rescore its answers
-are graded again: nothing is played, and the runs stay as they are, for new folders are written. docs/evaluation.md
+are graded again: nothing is played, and the runs stay as they are, for new folders are written. With --table figures or
+trials, and with --format tau2, tau2-submission or inspect, one run is written for other programs. docs/evaluation.md
 says what each figure is.
 """
 
@@ -10,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, check_spend_cap, command, say, say_aside
+from toolorchestra.agents.commands.console import DONE, check_folder, check_spend_cap, command, say, say_aside
 from toolorchestra.agents.commands.evaluation_setup import (
     FILE,
     EvaluateOptions,
@@ -27,18 +28,29 @@ from toolorchestra.agents.commands.evaluation_setup import (
     wanted_of,
 )
 from toolorchestra.agents.evaluation.comparison import compare_runs, comparison_markdown, comparison_text, read_runs
+from toolorchestra.agents.evaluation.inspect_log import inspect_logs
 from toolorchestra.agents.evaluation.repricing import reprice
 from toolorchestra.agents.evaluation.rescoring import Envs, Rescoring, rescore
 from toolorchestra.agents.evaluation.rows import EvaluationRow, read_rows
-from toolorchestra.agents.evaluation.run_files import whole_manifest
-from toolorchestra.agents.evaluation.summary import latest, read_planned, summarise
-from toolorchestra.agents.evaluation.summary_tables import as_markdown, as_text
+from toolorchestra.agents.evaluation.run_files import RunFiles, whole_manifest
+from toolorchestra.agents.evaluation.summary import RunSummary, latest, read_planned, summarise
+from toolorchestra.agents.evaluation.summary_tables import (
+    as_csv,
+    as_markdown,
+    as_text,
+    rows_as_csv,
+    rows_as_json,
+    rows_as_markdown,
+)
+from toolorchestra.agents.evaluation.tau2_results import tau2_results, write_submission
 from toolorchestra.agents.reports.page import write_page
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools.backends import EMBEDDED, Backing
 
+FOLDERS = ("tau2", "tau2-submission", "inspect")
+"""Formats that are files in a folder."""
 SHOWN_CHANGES = 40
 GRADED_AT_ONCE = 64
 Say = Callable[[str], None]
@@ -66,12 +78,15 @@ class CompareOptions:
     """Place of the questions now, for --rescore; where they were when left out."""
     spend_cap: float | None = None
     """Dollars that grading may cost, for --rescore. What it does not pay for keeps its outcome."""
-    table: Literal["comparison", "figures"] = "comparison"
-    """The comparison, or one run's figures."""
-    format: Literal["text", "markdown", "json"] = "text"
-    """How it is written."""
+    table: Literal["comparison", "figures", "trials"] = "comparison"
+    """The comparison; or of one run its figures, or the trials that they are made of."""
+    format: Literal["text", "markdown", "json", "csv", "tau2", "tau2-submission", "inspect"] = "text"
+    """How it is written; csv is of figures and trials. The last three write a folder: the results files of τ²-Bench and
+    what its leaderboard takes, of a run over Tau2-v0; and logs of Inspect AI."""
+    policy: str = ""
+    """Of the formats that write a folder: this policy's trials alone."""
     out: Path | None = None
-    """A file to write. Without it the terminal gets it, with what could steer one spelled out. With
+    """A file to write, or a new folder. Without it the terminal gets it, with what could steer one spelled out. With
     --reprice or --rescore the new run's folder; beside the run's when left out."""
 
     def __post_init__(self) -> None:
@@ -86,6 +101,8 @@ def main(given: Sequence[str] | None = None) -> int:
 def run(given: CompareOptions) -> int:
     """Bill or grade anew where that is asked; then print or write."""
     _check(given)
+    if given.format in FOLDERS:
+        return _write_folder(given)
     runs, anew = given.runs, bool(given.reprice or given.rescore)
     if anew:
         tell = say if given.format == "text" else say_aside
@@ -110,8 +127,11 @@ def _check(given: CompareOptions) -> None:
     grading = [name for name in ("backends", "dataset", "spend_cap") if getattr(given, name)]
     if grading and not given.rescore:
         raise ConfigError(f"--{grading[0].replace('_', '-')} goes with --rescore; leave it out")
-    if given.table != "comparison" and len(given.runs) > 1:
-        raise ConfigError(f"--table {given.table}: the figures are of one run, got {len(given.runs)}")
+    alone = given.table != "comparison" or given.format in FOLDERS
+    if alone and len(given.runs) > 1:
+        raise ConfigError(f"--table and --format {', '.join(FOLDERS)} are of one run, got {len(given.runs)}")
+    if given.policy and given.format not in FOLDERS:
+        raise ConfigError(f"--policy goes with --format {', '.join(FOLDERS)}, got --format {given.format}")
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -121,16 +141,67 @@ def _comparison(given: CompareOptions, runs: Sequence[Path]) -> str:
     compared = compare_runs(read_runs(runs), given.against, given.single)
     if given.format == "json":
         return json.dumps(compared.to_json(), allow_nan=False, indent=1)
+    if given.format == "csv":
+        raise ConfigError("--format csv is of --table figures or trials; a comparison is text, markdown or json")
     return (comparison_text if given.format == "text" else comparison_markdown)(compared)
 
 
 def _of_one(given: CompareOptions, run: Path) -> str:
-    """A run's figures."""
+    """A run's trials, or the figures made of them."""
+    rows = latest(read_rows(run))
+    if given.table == "trials":
+        forms: Mapping[str, Callable[[Sequence[EvaluationRow]], str]] = {
+            "csv": rows_as_csv, "json": rows_as_json, "markdown": rows_as_markdown,
+        }  # fmt: skip
+        if given.format not in forms:
+            raise ConfigError(f"--table trials: --format {', '.join(forms)} expected, got {given.format}")
+        return forms[given.format](rows)
     planned = read_planned(run) if run.is_dir() else None
-    summary = summarise(latest(read_rows(run)), planned, given.against)
-    if given.format == "json":
-        return json.dumps(summary.to_json(), allow_nan=False, indent=1)
-    return (as_text if given.format == "text" else as_markdown)(summary)
+    written: Mapping[str, Callable[[RunSummary], str]] = {
+        "text": as_text, "csv": as_csv, "markdown": as_markdown, "json": _as_json,
+    }  # fmt: skip
+    return written[given.format](summarise(rows, planned, given.against))
+
+
+def _as_json(summary: RunSummary) -> str:
+    return json.dumps(summary.to_json(), allow_nan=False, indent=1)
+
+
+# -- other programs' files ---------------------------------------------------------------------------------------------
+
+
+def _write_folder(given: CompareOptions) -> int:
+    """Files of another program's format, in a folder of their own: it reads every file that it finds there."""
+    out = given.out
+    if out is None:
+        raise ConfigError(f"--format {given.format} writes files: name a new folder with --out FOLDER")
+    if given.table != "comparison" or given.against or given.reprice or given.rescore:
+        raise ConfigError(f"--format {given.format} takes a run as it is, with --policy alone; leave the others out")
+    check_folder("--out", out)
+    if out.is_dir() and any(out.iterdir()):
+        raise ConfigError(f"--out: a new folder expected, and {out} has files in it; name another")
+    files = RunFiles.read(given.runs[0], given.policy)
+    for line in _written_to(given.format, files, out):
+        say(line)
+    say(f"written: {out}")
+    return DONE
+
+
+def _written_to(form: str, files: RunFiles, out: Path) -> list[str]:
+    """Write, and give what is to be said of it."""
+    if form == "inspect":
+        return _write_each(out, dict(inspect_logs(files)))
+    made = tau2_results(files)
+    if form == "tau2":
+        return [*_write_each(out, {one.name: one.data for one in made}), *(s for one in made for s in one.left_out)]
+    return write_submission(made, out)
+
+
+def _write_each(out: Path, made: Mapping[str, object]) -> list[str]:
+    out.mkdir(parents=True, exist_ok=True)
+    for name, data in made.items():
+        (out / name).write_text(json.dumps(data, allow_nan=False) + "\n", encoding="utf-8")
+    return [*made]
 
 
 # -- billed anew -------------------------------------------------------------------------------------------------------

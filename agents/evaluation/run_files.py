@@ -13,19 +13,21 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime
 from importlib import metadata, resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from toolorchestra.agents.evaluation.rows import MANIFEST, EvaluationRow
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.agents.evaluation.rows import MANIFEST, TRAJECTORIES, EvaluationRow, read_rows
+from toolorchestra.agents.evaluation.summary import Cell, latest
+from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.files import write_json
 from toolorchestra.envs.base.secrets import Address
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.models.endpoints import Served
+from toolorchestra.envs.money.prices import ORCHESTRATOR
 from toolorchestra.envs.tools.backends import EMBEDDED, NamedBackends
 
 if TYPE_CHECKING:
@@ -232,6 +234,64 @@ def _revision() -> str:
 
 
 RowKey = tuple[Any, ...]
+
+
+class PlayedRow(NamedTuple):
+    """A trial's row with its trajectory."""
+
+    row: EvaluationRow
+    trajectory: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """What a run's folder holds."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    """Empty where there is none."""
+    cells: Mapping[Cell, Sequence[PlayedRow]]
+    """By environment, split and policy, in the order of their trials."""
+
+    @classmethod
+    def read(cls, folder: Path, policy: str = "") -> RunFiles:
+        """A folder; with `policy` that one's rows alone."""
+        if not folder.is_dir():
+            raise ConfigError(f"a run's folder, as `toolorchestra evaluate --out FOLDER` makes it, expected: {folder}")
+        rows = {row.key: row for row in latest(read_rows(folder))}
+        policies = dict.fromkeys(row.policy for row in rows.values())
+        if policy and policy not in policies:
+            raise ConfigError(no_such("policy", policy, policies))
+        if policy:
+            rows = {key: row for key, row in rows.items() if row.policy == policy}
+        path = folder / TRAJECTORIES
+        chosen = lines_of_rows(path, rows)
+        lines = {key: line for key, number, line in keyed_trajectories(path) if chosen.get(key) == number}
+        cells: dict[Cell, list[PlayedRow]] = {}
+        for row in sorted(rows.values(), key=lambda row: (row.trial, row.seed)):
+            played = PlayedRow(row, lines.get(row.key, {}))
+            cells.setdefault((row.env, row.split, row.policy), []).append(played)
+        return cls(folder, read_manifest(folder), cells)
+
+    @property
+    def begun(self) -> datetime:
+        """When the run was begun; without a manifest, when its rows were written last."""
+        told = self.manifest.get("begun")
+        if isinstance(told, str):
+            return datetime.fromisoformat(told)
+        return datetime.fromtimestamp((self.folder / TRAJECTORIES).stat().st_mtime, UTC)
+
+
+def model_of(some: Sequence[PlayedRow]) -> str:
+    """The one model that moved in these trials, as the price sheet calls it; the policy's name where there were several
+    or none."""
+    items = {
+        str(charge["item"])
+        for one in some
+        for charge in one.trajectory.get("charges", ())
+        if charge.get("role") == ORCHESTRATOR
+    }
+    return items.pop() if len(items) == 1 else some[0].row.policy
 
 
 def read_manifest(run: Path) -> dict[str, Any]:

@@ -1,12 +1,18 @@
-"""A summary as tables: text for a terminal of 120 columns, or Markdown."""
+"""A summary as tables, and rows for other programs: text for a terminal of 120 columns, Markdown, CSV, JSON."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from toolorchestra.agents.evaluation.controllability import NO_PREFERENCE, PreferenceEffect
+from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.evaluation.statistics import Interval, Share
 from toolorchestra.agents.evaluation.summary import Figures, RunSummary, SolvedCost
 from toolorchestra.envs.money.prices import CLASSES, ROLES
@@ -40,6 +46,25 @@ def _written(
     for place, effects in _controllability(summary.controllability):
         parts += [heading(place), table(effects)]
     return "\n\n".join([*parts, *map(note, summary.notes)])
+
+
+def as_csv(summary: RunSummary) -> str:
+    """One line for each policy and group; empty cells where there is no figure."""
+    figures = [*summary.policies, *summary.groups]
+    rows = [_flat(one) for one in figures]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return csv_text([names, *([row.get(name, "") for name in names] for row in rows)])
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Lines of CSV. A text that a spreadsheet would take for a formula gets an apostrophe in front."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows([_harmless(cell) for cell in row] for row in rows)
+    return file.getvalue()
+
+
+def _harmless(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def _tables(policies: Sequence[Figures], groups: Sequence[Figures]) -> list[Table]:
@@ -244,3 +269,94 @@ def in_markdown(text: str) -> str:
     for mark in ("\\", "|", "<", "*", "_", "`", "["):
         plain = plain.replace(mark, f"\\{mark}")
     return plain
+
+
+def _flat(f: Figures) -> dict[str, object]:
+    cost = f.cents_per_solved
+    row: dict[str, object] = {"env": f.env, "split": f.split, "policy": f.policy, "group": f.group, "tasks": f.tasks}
+    row |= {name: getattr(f.trials, name) for name in ("planned", "ended", "failed", "cut", "unplayed")}
+    row |= {"accuracy_low": f.accuracy.low, "accuracy_high": f.accuracy.high}
+    row |= {"interval_low": f.accuracy.interval.low, "interval_high": f.accuracy.interval.high}
+    for name, spread in (("cents", f.cents), ("minutes", f.minutes)):
+        if spread is not None:
+            row |= {name: spread.mean, f"{name}_median": spread.median, f"{name}_p95": spread.p95}
+    row |= {"cents_per_solved_low": _csv(cost.low), "cents_per_solved_high": _csv(cost.high)}
+    row |= {"cents_per_solved_interval_low": _csv(cost.interval.low)}
+    row |= {"cents_per_solved_interval_high": _csv(cost.interval.high), "usd_spent": f.usd_spent}
+    row |= {"turns": "" if f.turns is None else f.turns, "entropy": f.entropy, "most_used": f.most_used}
+    row |= {"most_used_share": f.most_used_share, "over_budget": "" if f.over_budget is None else f.over_budget}
+    row |= {"estimated_charges": f.estimated_charges, "sheets": " ".join(f.sheets)}
+    row |= {"preference_score": "" if f.preference is None else _csv(f.preference.mean)}
+    row |= {f"cents_{role}": cents for role, cents in f.cents_by_role.items()}
+    row |= {f"tokens_{role}_{name}": n for role, counts in f.tokens.items() for name, n in counts.items()}
+    row |= {f"calls_{key}": count for key, count in f.calls.items()}
+    row |= {f"calls_of_model_{model}": count for model, count in f.calls_by_model.items()}
+    for name, rates in (("pass_hat", f.pass_hat), ("pass_at", f.pass_at)):
+        row |= {f"{name}_{k}_{side}": getattr(rate, side) for k, rate in rates.items() for side in ("low", "high")}
+    return row
+
+
+def _csv(value: float) -> object:
+    return value if math.isfinite(value) else ""
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+_BY_KEY = {
+    "nano_usd_by_role": "nano_usd_of_role_",
+    "nano_usd_by_tool": "nano_usd_of_tool_",
+    "nano_usd_by_model": "nano_usd_of_model_",
+    "tokens": "tokens_",
+    "calls": "calls_",
+    "models": "model_of_",
+    "groups": "group_",
+}
+"""What a row has by key becomes a column a key."""
+
+
+def rows_as_csv(rows: Sequence[EvaluationRow]) -> str:
+    """A line a row. What is nested otherwise stands as JSON in its cell."""
+    flat = [_flat_row(row) for row in rows]
+    names = list(dict.fromkeys(name for one in flat for name in one))
+    return csv_text([names, *([one.get(name, "") for name in names] for one in flat)])
+
+
+def rows_as_json(rows: Sequence[EvaluationRow]) -> str:
+    """The rows as a JSON array, an object for each row."""
+    return json.dumps([asdict(row) for row in rows], allow_nan=False, indent=1, default=str)
+
+
+def rows_as_markdown(rows: Sequence[EvaluationRow]) -> str:
+    """A table of what a person looks for first."""
+    head = ["env", "split", "policy", "task", "trial", "status", "right", "¢", "min", "turns", "calls", "failure"]
+    return piped([head, *map(_cells, rows)])
+
+
+def _cells(row: EvaluationRow) -> list[str]:
+    calls = ", ".join(f"{key} {count}" for key, count in row.calls.items())
+    right = "-" if row.right is None else f"{row.right:g}"
+    bill = [number(100 * row.agent_usd), number(row.seconds / 60)]
+    return [
+        row.env, row.split, row.policy, row.task, str(row.trial), row.status, right, *bill, str(row.turns), calls,
+        row.failure,
+    ]  # fmt: skip
+
+
+def _flat_row(row: EvaluationRow) -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in asdict(row).items():
+        if name in _BY_KEY:
+            flat |= _columns(_BY_KEY[name], value)
+        elif isinstance(value, Mapping):
+            flat[name] = json.dumps(value, default=str) if value else ""
+        else:
+            flat[name] = "" if value is None else value
+    return flat
+
+
+def _columns(prefix: str, values: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        f"{prefix}{key or 'orchestrator'}": json.dumps(value) if isinstance(value, list | tuple) else value
+        for key, value in values.items()
+    }
