@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Command] = {
     "synth make": Command("toolorchestra.synth.make_domain", "make a tool domain, and check every task by running it"),
     "synth prove": Command("toolorchestra.synth.prove", "prove by running it that every task is self-consistent"),
     "synth lint": Command("toolorchestra.synth.lint", "find where a spec's words and its gold calls differ"),
+    "synth export": Command("toolorchestra.synth.export", "domain folders for tau2, trainers and data-set hubs"),
     "index build": Command("toolorchestra.agents.commands.index", "build a search index over a corpus"),
     "index serve": Command("toolorchestra.agents.commands.serve_index", "serve an index to other processes"),
     "experts serve": Command("toolorchestra.agents.commands.serve_experts", "start servers of expert models"),
