@@ -26,8 +26,8 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.files import inside
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.domain_files import FILES
-from toolorchestra.envs.domains.toolscale.experts import NAME, OFFERS
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.world import NAME, OFFERS
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.tools.tool_config import sample_prices
 from toolorchestra.synth.formats import tau2_domain

@@ -18,7 +18,7 @@ from toolorchestra.agents.evaluation.statistics import TaskTally, pass_hat, pass
 from toolorchestra.agents.evaluation.summary import Cell
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2.domain import folder_of
-from toolorchestra.envs.domains.tau2.release import Release, load_release
+from toolorchestra.envs.domains.tau2.package import Release, load_release
 from toolorchestra.envs.domains.tau2.results import PlayedConversation, ResultsHead, results
 from toolorchestra.envs.domains.tau2.source import USERS
 from toolorchestra.envs.domains.tau2.task import public_id

@@ -25,7 +25,9 @@ _IMPORTS: Mapping[str, str] = {
     "from toolorchestra.envs.base.errors import ToolError": (
         'class ToolError(ValueError):\n    """What a tool says when it refuses a call."""'
     ),
-    "from toolorchestra.envs.domains.toolscale.database import Change, Session": "Change = tuple\nSession = Any",
+    "from toolorchestra.envs.domains.toolscale.database import Change, DatabaseSession": (
+        "Change = tuple\nDatabaseSession = Any"
+    ),
     "from toolorchestra.envs.domains.toolscale.sql_domain import Value": "Value = Any",
 }
 """Lines of modules that are copied -> what stands there instead, since this project need not be there."""

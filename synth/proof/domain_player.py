@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.base.errors import Outage, ToolError
 from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.domains.toolscale.database import DatabaseSession, SqlDatabase
+from toolorchestra.envs.domains.toolscale.formats import check_formats
 from toolorchestra.envs.domains.toolscale.grading import SqlVerdict, entities, judge, mentions
-from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTask, check_formats
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
 

@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import Any
 
 from toolorchestra.envs.domains.tau2.domain import load_domain
-from toolorchestra.envs.domains.tau2.release import Release
+from toolorchestra.envs.domains.tau2.package import Release
 from toolorchestra.envs.domains.tau2.users import STOPPED
 
 _IMPLEMENTATIONS = {"none": "dummy_user", "llm": "user_simulator", "scripted": "scripted_user", "replay": "replay_user"}

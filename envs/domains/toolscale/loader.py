@@ -27,8 +27,8 @@ from toolorchestra.envs.domains.toolscale.domain_files import (
     parsed,
     wrong_with,
 )
+from toolorchestra.envs.domains.toolscale.formats import FORMATS
 from toolorchestra.envs.domains.toolscale.sql_domain import (
-    FORMATS,
     FirstWords,
     GoldCall,
     Request,

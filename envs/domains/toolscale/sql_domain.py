@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
-import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Self, TypeVar
-
-from toolorchestra.envs.base.errors import ToolError
 
 Value = str | int | float | None
 Arguments = Mapping[str, Any]
@@ -198,70 +193,3 @@ class SqlDomain:
 
     def __deepcopy__(self, _memo: object) -> Self:
         return self  # nothing in it changes
-
-
-# -- the formats that a tool's text arguments have. What does not fit never reaches the database -----------------------
-
-
-MOST_TEXT = 200
-MOST_NUMBER = 10**12
-
-
-def _date(text: str) -> bool:
-    return bool(re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII)) and _parses(datetime.date.fromisoformat, text)
-
-
-def _time(text: str) -> bool:
-    return bool(re.fullmatch(r"\d{2}:\d{2}", text, re.ASCII)) and _parses(datetime.time.fromisoformat, text)
-
-
-def _moment(text: str) -> bool:
-    shaped = bool(re.fullmatch(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}", text, re.ASCII))
-    return shaped and _parses(datetime.datetime.fromisoformat, text)
-
-
-def _parses(parse: Callable[[str], Any], text: str) -> bool:
-    try:
-        parse(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _like(pattern: str) -> Callable[[str], bool]:
-    compiled = re.compile(pattern, re.ASCII)
-    return lambda text: compiled.fullmatch(text) is not None
-
-
-_WORDS = re.compile(r"[^\W_](?:[\w .,&/:?!#+-]|(?<=\w)'(?=\w))*")
-
-
-def _plain(text: str) -> bool:
-    """Words and numbers with plain punctuation, without look-alikes, invisible characters or comment marks."""
-    if len(text) > MOST_TEXT or "--" in text or "/*" in text or not _WORDS.fullmatch(text):
-        return False
-    return text.isascii() or (text.isprintable() and unicodedata.is_normalized("NFKC", text))
-
-
-FORMATS: Mapping[str, tuple[Callable[[str], bool], str]] = {
-    "id": (_like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"), "an id of letters, digits, '.', '_' and '-'"),
-    "date": (_date, "a date written YYYY-MM-DD"),
-    "time": (_time, "a time written HH:MM"),
-    "datetime": (_moment, "a time written YYYY-MM-DD HH:MM"),
-    "email": (_like(r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,100}"), "an e-mail address"),
-    "phone": (_like(r"\+?[0-9][0-9 -]{4,20}"), "a phone number of digits, spaces and '-'"),
-    "code": (_like(r"[A-Za-z0-9]{1,40}"), "a code of letters and digits"),
-    "text": (_plain, f"plain words of at most {MOST_TEXT} characters, without quotes, brackets and the like"),
-}
-"""Format -> its test, and the words for it in errors. Every string parameter without an enum has one."""
-
-
-def check_formats(formats: Mapping[str, str], arguments: Mapping[str, Any]) -> None:
-    """Raise ToolError naming the first argument that is not in its format, or a number past all reason."""
-    for name, value in arguments.items():
-        if type(value) is str:
-            kind = formats.get(name)
-            if kind is not None and not FORMATS[kind][0](value):
-                raise ToolError(f"{name} must be {FORMATS[kind][1]}, got {value!r:.60}")
-        elif value is not None and not -MOST_NUMBER <= value <= MOST_NUMBER:
-            raise ToolError(f"{name} must be between -{MOST_NUMBER} and {MOST_NUMBER}, got {value!r:.60}")

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.domains.toolscale.bounded_functions import FAILED, told
 from toolorchestra.envs.domains.toolscale.database import Copy, DatabaseSession, broken_off
-from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTool, ToolStatement, check_formats
+from toolorchestra.envs.domains.toolscale.formats import check_formats
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTool, ToolStatement
 
 _AS_JSON = json.JSONEncoder(ensure_ascii=False).encode
 MOST_ROWS = 50

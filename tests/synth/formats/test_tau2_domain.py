@@ -80,7 +80,7 @@ def logs() -> Iterator[None]:
 def made(tmp_path_factory: pytest.TempPathFactory, logs: None) -> tuple[SqlDomain, Package]:
     del logs
     folder = tmp_path_factory.mktemp("tau2")
-    domain, _ = domain_folder.make(specs.load("public_library"), TASKS, 1, folder / "library", measured=False)
+    domain, _ = domain_folder.make(specs.load("public_library"), TASKS, 1, folder / "library")
     return domain, Package(export.write("tau2", [domain], folder / "exported"))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.tau2_playing import needs_package
-from toolorchestra.envs.domains.tau2.release import load_release
+from toolorchestra.envs.domains.tau2.package import load_release
 from toolorchestra.envs.domains.tau2.results import PlayedConversation, ResultsHead, results, reward_info
 
 ENDED = {"termination": "user_stop", "user": {"kind": "scripted"}, "parts": {}}
@@ -16,7 +16,7 @@ ENDED = {"termination": "user_stop", "user": {"kind": "scripted"}, "parts": {}}
 
 def made(user: dict[str, Any], termination: str) -> Any:
     """A file of one episode of mock's first task."""
-    release = load_release(None, None)
+    release = load_release(None)
     head = ResultsHead("mock", release, datetime(2026, 1, 2, tzinfo=UTC), "", 1, 0, "my-model", user, None, 10)
     task_id, row = next(iter(release.tasks("mock").items()))
     evidence = {**ENDED, "termination": termination, "user": user}
