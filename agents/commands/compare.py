@@ -84,7 +84,7 @@ class CompareOptions:
     """How it is written; csv is of figures and trials. The last three write a folder: the results files of τ²-Bench and
     what its leaderboard takes, of a run over Tau2-v0; and logs of Inspect AI."""
     policy: str = ""
-    """Of the formats that write a folder: this policy's trials alone."""
+    """One policy, whose trials alone are written, for the formats that write a folder."""
     out: Path | None = None
     """A file to write, or a new folder. Without it the terminal gets it, with what could steer one spelled out. With
     --reprice or --rescore the new run's folder; beside the run's when left out."""

@@ -121,8 +121,8 @@ def _spec(run: RunFiles, cell: Cell, played: Sequence[PlayedRow], more: Mapping[
 
 
 def _results(played: Sequence[PlayedRow], planned: int) -> dict[str, Any]:
-    """As Inspect has them: the mean over tasks of their trials' mean, and its standard error over tasks, both of what
-    ended. What did not is counted beside."""
+    """Figures as Inspect has them: the mean over tasks of their trials' mean, and its standard error over tasks, of
+    what ended. What did not is counted beside."""
     rows = [one.row for one in played if one.row.right is not None]
     means = [tally.right / tally.known for tally in tallies_of(rows)]
     found = {"accuracy": fmean(means), "stderr": stdev(means) / len(means) ** 0.5 if len(means) > 1 else 0.0}

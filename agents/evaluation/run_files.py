@@ -251,7 +251,7 @@ class RunFiles:
     manifest: Mapping[str, Any]
     """Empty where there is none."""
     cells: Mapping[Cell, Sequence[PlayedRow]]
-    """By environment, split and policy, in the order of their trials."""
+    """The trials by environment, split and policy, in the order of their trials."""
 
     @classmethod
     def read(cls, folder: Path, policy: str = "") -> RunFiles:
@@ -275,7 +275,7 @@ class RunFiles:
 
     @property
     def begun(self) -> datetime:
-        """When the run was begun; without a manifest, when its rows were written last."""
+        """The time when the run was begun; without a manifest, when its rows were written last."""
         told = self.manifest.get("begun")
         if isinstance(told, str):
             return datetime.fromisoformat(told)

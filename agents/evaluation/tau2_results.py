@@ -41,7 +41,7 @@ class Tau2ResultsFile:
     head: ResultsHead
     data: Mapping[str, Any]
     left_out: tuple[str, ...]
-    """Which trials are not in it, in a sentence; empty where all are."""
+    """The trials that are not in it, in a sentence; empty where all are."""
     lacking: tuple[str, ...]
     """Why the leaderboard would refuse it, in sentences."""
 
@@ -104,7 +104,7 @@ def _file(run: RunFiles, cell: Cell, domain: str, some: Sequence[PlayedRow]) -> 
 
 
 def _user(run: RunFiles, one: PlayedRow) -> Mapping[str, Any]:
-    """Who the agent talked to: recorded runs may be of either kind. Where a trial failed, what was asked for."""
+    """The user whom the agent had: recorded runs may be of either kind. Where a trial failed, what was asked for."""
     asked = _arguments(run, one.row.task.partition("/")[0]).get("user", "none")
     return one.row.evidence.get("user") or {"kind": asked if asked in USERS else "llm"}
 

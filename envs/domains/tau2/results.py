@@ -17,7 +17,7 @@ from toolorchestra.envs.domains.tau2.package import Release
 from toolorchestra.envs.domains.tau2.users import STOPPED
 
 _IMPLEMENTATIONS = {"none": "dummy_user", "llm": "user_simulator", "scripted": "scripted_user", "replay": "replay_user"}
-"""Of users, as results call them. The package tells by the first, beside the agent's, that there was no user."""
+"""Kinds of users, as results call them. The package tells by the first, beside the agent's, that there was no user."""
 _ALONE, _AGENT = "llm_agent_solo", "toolorchestra"
 _DESCRIBED = ("kind", "model", "guidelines", "recording")
 """What else a user's description holds are arguments of its model."""
@@ -38,7 +38,7 @@ class PlayedConversation:
     evidence: Mapping[str, Any]
     """The outcome's."""
     messages: Sequence[Mapping[str, Any]]
-    """As Tau2World.whole_conversation() gives them."""
+    """The conversation, as Tau2World.whole_conversation() gives them."""
     seconds: float
     agent_usd: float
     user_usd: float
@@ -51,14 +51,14 @@ class ResultsHead:
     domain: str
     release: Release
     begun: datetime
-    """When the run was; nobody kept when each of its episodes began."""
+    """The time of the run; nobody kept when each of its episodes began."""
     revision: str
     trials: int
     seed: int | None
     model: str
     """The agent's."""
     user: Mapping[str, Any]
-    """As the outcome's evidence describes it."""
+    """The user, as the outcome's evidence describes it."""
     max_steps: int | None
     max_errors: int | None
 
