@@ -277,19 +277,28 @@ def test_runs_under_other_prices_are_compared_under_one_sheet(a_run: Path, tmp_p
 
 
 def test_a_run_is_exported(a_run: Path, tmp_path: Path, capsys: Capture) -> None:
-    figures = ["--table", "figures"]
+    figures, trials = ["--table", "figures"], ["--table", "trials"]
     assert compare.main([str(a_run), *figures]) == 0
     assert "2 right, 2 not known (2 not played), of 5: 40-80 %." in capsys.readouterr().out
     assert compare.main([str(a_run), "--format", "json", *figures]) == 0
     assert json.loads(capsys.readouterr().out)["policies"][0]["trials"]["unplayed"] == 2
-    out = tmp_path / "figures.md"
-    assert compare.main([str(a_run), "--format", "markdown", *figures, "--out", str(out)]) == 0
-    assert "cheap" in out.read_text()
+    for form in ("csv", "markdown"):
+        assert compare.main([str(a_run), "--format", form, *figures]) == 0
+        assert "cheap" in capsys.readouterr().out
+    for form, first in (("csv", "env,split,policy"), ("json", "["), ("markdown", "| env | split")):
+        assert compare.main([str(a_run), "--format", form, *trials]) == 0
+        assert capsys.readouterr().out.startswith(first)
+    out = tmp_path / "rows.csv"
+    assert compare.main([str(a_run), "--format", "csv", *trials, "--out", str(out)]) == 0
+    assert len(out.read_text().splitlines()) == 4
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (["--table", "trials"], "--table trials: --format csv, json, markdown expected, got text"),
+        (["--format", "csv"], "--format csv is of --table figures or trials"),
+        (["--policy", "cheap"], "--policy goes with --format tau2, tau2-submission, inspect, got --format text"),
         (["--out", "."], "--out: a file in a folder that is there expected, got ."),
         (["--table", "figures", "--against", "nobody"], "no rows of a policy 'nobody'"),
         (["--reprice", "paper-2025-11", "--rescore"], "--reprice and --rescore: one after the other"),

@@ -183,7 +183,7 @@ def test_the_first_word_names_the_command(monkeypatch: pytest.MonkeyPatch, capsy
         (["idz"], "no command 'idz'"),
         (
             ["synth", "mak", "parking"],
-            "no command 'synth mak'; valid: synth lint, synth make, synth prove",
+            "no command 'synth mak'; valid: synth export, synth lint, synth make, synth prove",
         ),
         (["budget", "--stops", "1"], "Unrecognized options: --stops"),
     ):
