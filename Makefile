@@ -138,7 +138,7 @@ WITH_TAU2 := oldest verifiers
 .venv-%/.done: setup.cfg pyproject.toml Makefile
 	$(if $(NEEDS_$*),,$(error no environment "$*": there are $(OTHERS) vllm))
 	test -x $(@D)/bin/python || $(or $(PYTHON_$*),$(PYTHON)) -m venv $(@D)
-	$(@D)/bin/python $(INSTALL) "pytest>=8.3" $(NEEDS_$*)
+	$(@D)/bin/python $(INSTALL) "pytest>=8.3" hypothesis $(NEEDS_$*)
 	$(if $(filter $*,$(WITH_TAU2)),$(@D)/bin/python $(TAU2))
 	touch $@
 
