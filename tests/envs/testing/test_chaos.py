@@ -82,8 +82,8 @@ def test_money_that_vanishes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_failure_that_becomes_an_answer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from toolorchestra.envs.runtime import invoke
 
-    def refused(err: BaseException, ready: Any, started: float) -> CallResult:
-        return invoke_explain(ToolError(str(err)), ready, started)
+    def refused(err: BaseException, ready: Any) -> CallResult:
+        return invoke_explain(ToolError(str(err)), ready)
 
     invoke_explain = invoke._explain
     monkeypatch.setattr(invoke, "_explain", refused)
