@@ -25,9 +25,9 @@ EPISODES = 100
     "env_id", ["HLE-v0", "FRAMES-v0", "ToolScale-v0", pytest.param("Tau2-v0", marks=needs_package)]
 )
 def test_every_environment_keeps_its_promises(env_id: str) -> None:
-    report = chaos_run(f"ToolOrchestra/{env_id}", EPISODES // 4, seed=1)
+    report = chaos_run(f"ToolOrchestra/{env_id}", EPISODES // 2, seed=1)
     assert report.findings == []
-    assert report.episodes == EPISODES // 4
+    assert report.episodes == EPISODES // 2
     assert 0 < report.failed < report.episodes
     assert report.nano_usd > 0
     assert len(report.faults) >= 5
