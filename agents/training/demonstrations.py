@@ -54,9 +54,9 @@ def check_plans(config: TrainConfig) -> None:
     for mix in config.environments:
         if not has_plans(training(mix)):
             raise ConfigError(
-                f"the warm start tries random plans through the paper's tools, which {mix.env_id} does not have: name "
-                "recorded runs with warm_start.trajectories=FILE, or start cold with warm_start.steps=0, which takes a "
-                "model that speaks the grammar"
+                f"warm_start.planned tries random plans through the paper's tools, which {mix.env_id} does not have: "
+                "leave it out, and random plays of any tools are shown; or name recorded runs with "
+                "warm_start.trajectories=FILE"
             )
 
 

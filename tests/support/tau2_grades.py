@@ -7,24 +7,9 @@ from __future__ import annotations
 
 import random
 import sys
-from types import ModuleType
 from typing import Any
 
-
-def put_stand_ins() -> None:
-    """What the package's imports ask of litellm."""
-
-    def module(name: str, **members: Any) -> None:
-        made = ModuleType(name)
-        vars(made).update(members)
-        sys.modules[name] = made
-
-    nothing = dict.fromkeys(("completion", "completion_cost", "disable_cache", "enable_cache"), dict)
-    module("litellm", **nothing)
-    module("litellm.caching")
-    module("litellm.caching.caching", Cache=dict)
-    module("litellm.main", ModelResponse=dict, Usage=dict)
-
+from tests.tau2_checker import put_stand_ins
 
 put_stand_ins()
 

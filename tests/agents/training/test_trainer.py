@@ -129,7 +129,7 @@ def test_a_kl_term_is_to_what_the_warm_start_left(tmp_path: Path, rank: int) -> 
 
 def test_a_planned_start_where_there_are_no_plans_is_refused(tmp_path: Path) -> None:
     mixes = (*SMALL.environments, EnvMix("ToolScale-v0", 1.0, {"domain": "finance"}))
-    with pytest.raises(ConfigError, match=r"the paper's tools, which ToolScale-v0 does not have: name recorded runs"):
+    with pytest.raises(ConfigError, match=r"the paper's tools, which ToolScale-v0 does not have: leave it out"):
         run(tmp_path, replace(SMALL, environments=mixes, warm_start=replace(SMALL.warm_start, planned=True)))
 
 
