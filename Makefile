@@ -93,7 +93,7 @@ robustness: .venv/.done
 	$(BIN)/python -m scripts.soak
 
 # What runs on a GPU, measured, with the Python that is there: it needs CUDA's torch, transformers, peft, safetensors and
-# gymnasium, and no network. A second call measures what is missing. GPU="--only steps-8k" takes one part.
+# what install_requires names, and no network. A second call measures what is missing. GPU="--only steps-8k" takes one part.
 gpu-proof:
 	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) scripts/gpu_proof.py $(GPU)
 

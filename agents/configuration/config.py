@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from toolorchestra.agents.configuration.environment_options import chosen_envs
-from toolorchestra.agents.engines.base import EngineSettings, LossParams, OptimizerKind
+from toolorchestra.agents.engines.base import EngineSettings, Kernels, LossParams, OptimizerKind
 from toolorchestra.agents.policies.baselines import NAMES
 from toolorchestra.agents.rollouts.grpo import AdvantageParams
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE, ConfigError, no_such, require
@@ -75,9 +75,11 @@ class ModelConfig(EngineSettings):
     def __post_init__(self) -> None:
         counts = ("hidden", "threads", "rows", "tokens_per_batch", "lora_alpha")
         require(self, AT_LEAST_ONE, *counts, where="model.")
-        require(self, NOT_NEGATIVE, "lora_rank", "tolerance", where="model.")
+        require(self, NOT_NEGATIVE, "lora_rank", where="model.")
         if self.optimizer not in get_args(OptimizerKind):
             raise ConfigError(no_such("model.optimizer", self.optimizer, get_args(OptimizerKind)))
+        if self.kernels not in get_args(Kernels):
+            raise ConfigError(no_such("model.kernels", self.kernels, get_args(Kernels)))
         if self.sampler not in get_args(SamplerKind):
             raise ConfigError(no_such("model.sampler", self.sampler, get_args(SamplerKind)))
         if self.sampler == "served" and not (self.server and self.handover):
@@ -221,6 +223,11 @@ class TrainConfig:
     def _check_ahead(self) -> None:
         if not self.max_staleness:
             return
+        if self.model.sampler == "vllm" and self.model.device != "cpu":
+            raise ConfigError(
+                f"max_staleness={self.max_staleness} samples while it trains, and vLLM beside the trainer sleeps then, "
+                "for it has the same GPU: set max_staleness=0, or model.sampler=served with a server on another GPU"
+            )
         if self.model.processes > 1:
             raise ConfigError(
                 f"max_staleness={self.max_staleness} samples in this process, beside the training: set "

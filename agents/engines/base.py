@@ -235,6 +235,7 @@ class Probed(Protocol):
 
 
 OptimizerKind = Literal["adamw", "muon"]
+Kernels = Literal["auto", "torch"]
 
 LOGIT_BYTES = 1 << 30
 """Bytes of one copy of a batch's logits. What training and prompts need of the vocabulary's width goes through it."""
@@ -260,8 +261,9 @@ class EngineSettings:
     """The adapter's scale is alpha over rank."""
     gradient_checkpointing: bool = False
     """Compute activations twice and keep few: slower, and much less memory."""
+    kernels: Kernels = "auto"
+    """What computes norms, rotary positions and gates in training: "auto" the fused kernels of liger-kernel, on a GPU
+    where that is installed; "torch" always torch's."""
     optimizer: OptimizerKind = "adamw"
     """The optimiser of engine "local". "adamw" is AdamW for all weights. "muon" is Muon for the matrices of the layers
     and AdamW for the rest; it needs fewer steps where a model is trained from scratch."""
-    tolerance: float = 0.0
-    """Most mean gap between a separate sampler's log-probabilities and the trainer's; 0 goes by the dtype."""

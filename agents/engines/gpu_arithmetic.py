@@ -40,7 +40,7 @@ _KEPT: Mapping[tuple[int, bool], tuple[int, int, int, int]] = {
     (4, False): (24, 16, 16, 16),
     (2, False): (16, 8, 10, 10),
     (4, True): (16, 16, 12, 12),
-    (2, True): (28, 10, 12, 8),
+    (2, True): (12, 8, 8, 8),
 }
 """Bytes that a block keeps of a token for each of its hidden, inner, query and key-value width; by the width of a
 weight, and whether an adapter is trained."""
@@ -99,11 +99,11 @@ class Shape:
         return 2 * self.layers * self.kv_heads * self.head_width * width
 
     def block_bytes_per_token(self, width: int, *, rank: int = 0) -> int:
-        """What one block keeps of a token for its backward pass, as transformers' Qwen3 and peft write it. Norms are
-        computed in float32. An adapter keeps each layer's input in float32, and its own thin product."""
+        """What one block keeps of a token for its backward pass, as transformers writes Qwen3. Norms are computed in
+        float32. An adapter keeps its own thin products."""
         widths = (self.hidden, self.inner, self.heads * self.head_width, self.kv_heads * self.head_width)
         kept = sum(count * each for count, each in zip(_KEPT[width, bool(rank)], widths, strict=True))
-        return kept + ADAPTER_WIDTH * len(self._projections) * rank
+        return kept + width * len(self._projections) * rank
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from toolorchestra.agents.engines.base import (
 )
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.lora import adapter_of, keep_few_activations, with_lora
+from toolorchestra.agents.engines.pretrained import use_fused_kernels
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.update import PolicyUpdate
 from toolorchestra.agents.engines.weights import (
@@ -88,6 +89,8 @@ class LocalEngine:
             )
         model = held_in(model, self.device, self.dtype)
         self._reference = ReferenceWeights(model, kept=config.reference, lora=bool(config.lora_rank))
+        self.fused = self.device.type == "cuda" and config.kernels == "auto" and use_fused_kernels(model)
+        """Whether liger-kernel computes what torch would."""
         if config.gradient_checkpointing:
             keep_few_activations(model)
         self.model = with_lora(model, config, config.seed) if config.lora_rank else model
@@ -104,6 +107,8 @@ class LocalEngine:
             )
         self.drift = agreement.Agreement(0.0, 0.0)
         """The gaps that the last verified sync had."""
+        self._asked: list[Sequence[int]] = []
+        """The first prompts that were to be continued: what each sync is verified on."""
         self._base = next(_VERSIONS)
         """The version of the weights below an adapter, which stay as they are."""
         self._version = next(_VERSIONS)
@@ -125,6 +130,7 @@ class LocalEngine:
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
         """Continue a prompt. What follows a change of the weights waits until the sampler has them."""
+        self._heard(prompt)
         if not self.sampler.version == self._agreed == self._version:
             await self._catch_up()
         made: Sample = await self.sampler.sample(prompt, params, session)
@@ -133,6 +139,7 @@ class LocalEngine:
     async def sample_held(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
         """Continue a prompt with the weights that the sampler holds. One that holds none, since it crashed, is given
         those of now."""
+        self._heard(prompt)
         if self.sampler.version == NONE:
             await self._catch_up()
         made: Sample = await self.sampler.sample(prompt, params, session)
@@ -141,6 +148,10 @@ class LocalEngine:
     def release(self, session: str) -> None:
         """Free what is kept for a session."""
         self.sampler.release(session)
+
+    def _heard(self, prompt: Sequence[int]) -> None:
+        if len(self._asked) < agreement.PROBES:
+            self._asked.append(prompt)
 
     async def _catch_up(self) -> None:
         if not self.sampler.suspends:
@@ -170,10 +181,11 @@ class LocalEngine:
         self._hand_over(version)
         if isinstance(self.sampler, Probed):
             config = self.config
-            prompts = agreement.probe_prompts(self.model.config.vocab_size, config.length, config.seed)
+            vocabulary = self.model.config.vocab_size
+            prompts = agreement.probe_prompts(vocabulary, config.length, config.seed, list(self._asked))
             start = self.first_logprobs if config.lora_rank else None
-            self.drift = agreement.measure(self.sampler, self.logprobs, prompts, start)
-            agreement.check(self.drift, config.tolerance or agreement.TOLERANCE[config.dtype])
+            self.drift = agreement.measure(self.sampler, self.logprobs, prompts, start, self._logprobs_together)
+            agreement.check(self.drift, agreement.TOLERANCE[config.dtype])
         self._agreed = version
 
     def _hand_over(self, version: int) -> None:
@@ -258,6 +270,14 @@ class LocalEngine:
                 new, _, _ = self._update.score(self.model, [datum], temperature)
                 made.append(new.tolist())
         return made
+
+    def _logprobs_together(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
+        """The same in one batch: they differ by what the kernels round."""
+        self.model.eval()
+        with torch.no_grad():
+            new, _, _ = self._update.score(self.model, data, temperature)
+        counts = [sum(d.mask) for d in data]
+        return [row.tolist() for row in torch.split(new, counts)]
 
     def first_logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
         """Log-probabilities by the model below the adapter."""

@@ -2,7 +2,8 @@
 
 In float32 on a CPU a layer takes one product with the merged weight in place of three, two of them thin. The outcome is
 the adapter's own, to the last digits. In 16 bits it would not be: there a merged weight is rounded, and an adapter that
-changes it by less than its last digit is lost.
+changes it by less than its last digit is lost. There an adapter is multiplied in the width of what comes in, as vLLM
+does, and added before the sum is rounded; its weights, their gradients and the optimiser's moments stay float32.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def with_lora(model: Any, settings: EngineSettings, seed: int) -> Any:
     with torch.random.fork_rng(devices=[]):  # peft draws on the CPU, before it moves what it drew
         torch.manual_seed(seed)
         made = get_peft_model(model, wanted)
-    if torch.device(settings.device).type == "cpu" and settings.dtype == "float32":
+    if settings.dtype != "float32":
+        _let_adapted_layers_be(made, NarrowLayer)
+    elif torch.device(settings.device).type == "cpu":
         use_merged(made)
     return made
 
@@ -122,10 +125,30 @@ class MergedLayer:
 
 
 def use_merged(model: Any) -> None:
-    """Let every adapted layer of a PEFT model go this way. For models whose weights fit twice."""
+    """Let every adapted layer of a PEFT model go that way. For models whose weights fit twice."""
+    _let_adapted_layers_be(model, MergedLayer)
+
+
+class NarrowLayer:
+    """What an adapted layer of 16 bits does: x W^T + scale (x A^T) B^T, all of it in the width of x. PEFT would make
+    float32 of x first: a third of a step's time on a GPU, and a tenth of its memory."""
+
+    def __init__(self, layer: Any) -> None:
+        self._layer, self._scale = layer, float(layer.scaling[NAME])
+
+    def __call__(self, x: Tensor) -> Tensor:
+        made: Tensor = self._layer.base_layer(x)
+        if self._layer.disable_adapters:
+            return made
+        a, b = (getattr(self._layer, name)[NAME].weight.to(x.dtype) for name in ("lora_A", "lora_B"))
+        thin = F.linear(x, a).flatten(0, -2)
+        return torch.addmm(made.flatten(0, -2), thin, b.T, alpha=self._scale).view_as(made)
+
+
+def _let_adapted_layers_be(model: Any, kind: type[MergedLayer] | type[NarrowLayer]) -> None:
     from peft.tuners.lora import Linear
 
     for module in model.modules():
         if isinstance(module, Linear):
             layer: Any = module
-            layer.forward = MergedLayer(layer)
+            layer.forward = kind(layer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -56,6 +57,21 @@ def load_tokenizer(path: str, where: str = "model.path") -> Any:
         return AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as err:
         raise ConfigError(f"{where} {path!r} could not be loaded: {err}") from None
+
+
+def use_fused_kernels(model: Any) -> bool:
+    """Let liger-kernel compute this model's norms, rotary positions and gates, where it is installed and knows the
+    model. It changes transformers' own norms and rotary positions for the whole process: for models on GPUs."""
+    try:
+        liger: Any = importlib.import_module("liger_kernel.transformers.monkey_patch")
+    except ModuleNotFoundError:
+        return False
+    if model.config.model_type not in liger.MODEL_TYPE_TO_APPLY_LIGER_FN:
+        return False
+    # The head is run in parts by the trainer itself, on the tokens that count.
+    off = {"cross_entropy": False, "fused_linear_cross_entropy": False}
+    liger._apply_liger_kernel_to_instance(model, rope=True, rms_norm=True, swiglu=True, **off)
+    return True
 
 
 @contextmanager

@@ -197,7 +197,7 @@ class VllmSampler:
         self._lora = self._written(adapter, version) if adapter else None
         if self._engine is not None and not self._engine.dead:
             try:
-                self._loop.wait(self._take(self._engine, reload=fresh or self._asleep))
+                self._loop.wait(self._take(self._engine, reload=fresh))
             except self._vllm.v1.engine.exceptions.EngineDeadError:
                 self._say("the vLLM engine died while it took new weights")
         if self._engine is None or self._engine.dead:
@@ -215,13 +215,13 @@ class VllmSampler:
         return self._vllm.lora.request.LoRARequest(folder.name, version + 1, str(folder))
 
     async def _take(self, engine: EngineProcess, *, reload: bool) -> None:
-        """What lies in the folders, into an engine that runs. Asleep it dropped the weights below an adapter too."""
+        """What lies in the folders, into an engine that runs."""
+        if self._asleep:
+            await engine.llm.wake_up(tags=["weights"])
         if reload:
-            if self._asleep:
-                await engine.llm.wake_up(tags=["weights"])
             await engine.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(self.folder)})
-            if self._asleep:
-                await engine.llm.wake_up(tags=["kv_cache"])
+        if self._asleep:
+            await engine.llm.wake_up(tags=["kv_cache"])
         if self._lora is not None:
             await engine.llm.add_lora(self._lora)
 
@@ -247,7 +247,8 @@ class VllmSampler:
         engine.close()
 
     def sleep(self) -> None:
-        """Give the GPU's memory back. Weights and cache are dropped, for the next sync() loads all weights anyway."""
+        """Give the GPU's memory back. The weights below an adapter wait in the machine's memory. Others are dropped, as
+        the cache is: the next sync() brings all of them anyway."""
         if self._engine is None or self._asleep or self._engine.dead:
             return
         if self.config.on_cpu:
@@ -255,7 +256,7 @@ class VllmSampler:
                 self._say("vLLM sleeps on GPUs only: on a CPU it keeps its memory while the trainer works")
             self._told = True
             return
-        self._loop.wait(self._engine.llm.sleep(level=2))
+        self._loop.wait(self._engine.llm.sleep(level=1 if self.takes_adapters else 2))
         self._asleep = True
 
     # -- keeping -----------------------------------------------------------------------------------------------------

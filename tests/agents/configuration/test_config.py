@@ -29,6 +29,7 @@ from toolorchestra.envs.base.errors import ConfigError
         ({"sampler": "served", "server": "http://h/v1"}, "model.sampler=served needs model.server="),
         ({"memory_share": 1.0}, "model.memory_share is a share between 0 and 1, got 1.0"),
         ({"sampler": "vllm", "processes": 2}, "model.sampler=vllm batches all rollouts itself: set model.processes=1"),
+        ({"kernels": "ligr"}, "no model.kernels 'ligr'; valid: auto, torch"),
         ({"hidden": 12}, "model.hidden is a multiple of 8, for four heads of even width; got 12"),
     ],
 )
@@ -46,6 +47,12 @@ def test_a_turn_is_shorter_than_its_episode() -> None:
     with pytest.raises(ConfigError, match=r"^max_context \(256\) must exceed max_tokens \(256\)$"):
         replace(tiny, max_tokens=256)
     assert replace(tiny, max_tokens=255).max_tokens == 255
+
+
+def test_vllm_on_the_trainers_gpu_is_not_sampled_from_while_it_sleeps() -> None:
+    with pytest.raises(ConfigError, match=r"^max_staleness=1 samples while it trains, and vLLM beside .* sleeps then"):
+        replace(preset("8b-h100"), max_staleness=1)
+    assert replace(preset("8b-node"), max_staleness=1).max_staleness == 1
 
 
 def test_words_that_nobody_knows_are_refused() -> None:

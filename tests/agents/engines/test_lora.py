@@ -7,9 +7,11 @@ import asyncio
 import math
 import random
 import statistics
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,7 +26,8 @@ from toolorchestra.agents.engines.agreement import TOLERANCE, Agreement, Drift
 from toolorchestra.agents.engines.base import Adapter, Datum, EngineSettings, LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-from toolorchestra.agents.engines.lora import adapter_of, write_adapter
+from toolorchestra.agents.engines.lora import NarrowLayer, adapter_of, write_adapter
+from toolorchestra.agents.engines.pretrained import use_fused_kernels
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.engines.vllm_sampler import VllmConfig, engine_arguments, room_for_rank
@@ -258,6 +261,48 @@ def test_positions_are_computed_in_float32() -> None:
     assert found.keys() == expected.keys() != set()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert {p.dtype for p in made.model.get_base_model().model.embed_tokens.parameters()} == {made.dtype}
+
+
+def test_an_adapter_of_16_bits_is_multiplied_in_16_bits_and_errs_no_more_than_pefts() -> None:
+    """Against the gradients of the same weights in float32. PEFT's own way makes float32 of what an adapter is given,
+    and its sum is rounded all the same."""
+    from peft.tuners.lora import Linear
+
+    narrow, exact = of_dtype("bfloat16", 4), of_dtype("float32", 4)
+    for name, p in narrow.model.named_parameters():
+        if "lora_B" in name:
+            p.data.normal_(0, 0.05, generator=torch.Generator().manual_seed(len(name)))
+    exact.model.load_state_dict({name: value.float() for name, value in narrow.model.state_dict().items()})
+    right, mine = gradients(exact), gradients(narrow)
+    adapted = [m for m in narrow.model.modules() if isinstance(m, Linear)]
+    assert {type(m.forward) for m in adapted} == {NarrowLayer}
+    for m in adapted:
+        del m.forward
+    pefts = gradients(narrow)
+    assert float((mine - right).norm()) < 1.2 * float((pefts - right).norm()) < 0.1 * float(right.norm())
+
+
+def gradients(made: LocalEngine) -> Tensor:
+    made.optimizer.zero_grad(set_to_none=True)
+    made._update._backward(lessons(), IMITATE, 64)
+    return torch.cat([p.grad.flatten() for p in made.trained if p.grad is not None])
+
+
+def test_fused_kernels_are_taken_where_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The head stays as it is: it is run in parts, on the tokens that count. On a CPU none are put on."""
+    given: list[dict[str, Any]] = []
+    library = ModuleType("liger_kernel.transformers.monkey_patch")
+    vars(library)["_apply_liger_kernel_to_instance"] = lambda model, **words: given.append(words)
+    vars(library)["MODEL_TYPE_TO_APPLY_LIGER_FN"] = {"qwen3": None}
+    monkeypatch.setitem(sys.modules, library.__name__, library)
+    model = build_model(VOCABULARY, 32, 2)
+    assert not LocalEngine(model, [STOP], CONFIG).fused
+    assert not given
+    assert use_fused_kernels(model)
+    off = {"cross_entropy": False, "fused_linear_cross_entropy": False}
+    assert given == [{"rope": True, "rms_norm": True, "swiglu": True, **off}]
+    model.config.model_type = "another"
+    assert not use_fused_kernels(model)
 
 
 RATE = 1e-3
