@@ -18,5 +18,6 @@ def test_its_vllm_part_runs_beside_the_trainer(tmp_path: Path) -> None:
     assert "vllm: measured" in done.stdout, done.stdout + done.stderr
     told = json.loads((tmp_path / "vllm.json").read_text())
     assert min(told[f"tokens_per_second_of_{count}"] for count in (1, 2)) > 0
-    assert 0 < told["drift"] < 0.02, "bfloat16: nothing is exact, and nothing is far"
-    assert 0 < told["drift_after_a_step"] < 0.02, "the adapter has reached vLLM"
+    assert 0 < told["drift"] < 0.2, "bfloat16 and logits of 30: nothing is exact, and nothing is far"
+    assert told["moved_after_four"] > 10 * told["drift"], "four steps have changed what the model says"
+    assert abs(told["lost_after_four"]) < 0.1, "the adapter has reached vLLM"
