@@ -170,7 +170,9 @@ class Adapter:
     rank: int
     alpha: int
     pairs: Mapping[str, tuple[Tensor, Tensor]]
-    """A and B, by the names of the layers in transformers."""
+    """A and B, by the names of the layers in transformers. They are trained in float32."""
+    dtype: str = "float32"
+    """What the layers multiply them in."""
 
     @property
     def scale(self) -> float:

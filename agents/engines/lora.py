@@ -51,17 +51,18 @@ def with_lora(model: Any, settings: EngineSettings, seed: int) -> Any:
 
 def adapter_of(model: Any, base: int) -> Adapter:
     """The adapter of a model of PEFT; `base` numbers the weights below it."""
+    layers = {place: layer for place, layer in model.get_base_model().named_modules() if hasattr(layer, "lora_A")}
     pairs = {
         place: (layer.lora_A[NAME].weight.detach(), layer.lora_B[NAME].weight.detach())
-        for place, layer in model.get_base_model().named_modules()
-        if hasattr(layer, "lora_A")
+        for place, layer in layers.items()
     }
     made = model.peft_config[NAME]
-    return Adapter(base, made.r, made.lora_alpha, pairs)
+    below = next(iter(layers.values())).base_layer.weight.dtype
+    return Adapter(base, made.r, made.lora_alpha, pairs, str(below).removeprefix("torch."))
 
 
 def write_adapter(adapter: Adapter, folder: Path) -> None:
-    """A new folder that PEFT and vLLM load the adapter from, in float32, which it is trained in."""
+    """A new folder that PEFT and vLLM load the adapter from, in the width that it is multiplied in."""
     from safetensors.torch import save_file
 
     folder.mkdir()
@@ -69,7 +70,9 @@ def write_adapter(adapter: Adapter, folder: Path) -> None:
     config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": adapter.rank, "lora_alpha": adapter.alpha}
     (folder / "adapter_config.json").write_text(json.dumps({**config, "target_modules": names}), encoding="utf-8")
     weights = {
-        f"base_model.model.{place}.lora_{letter}.weight": value.to("cpu", copy=True).contiguous()
+        f"base_model.model.{place}.lora_{letter}.weight": value.to(
+            "cpu", getattr(torch, adapter.dtype), copy=True
+        ).contiguous()
         for place, pair in adapter.pairs.items()
         for letter, value in zip("AB", pair, strict=True)
     }

@@ -30,7 +30,7 @@ except ModuleNotFoundError as err:
     raise without(err) from None
 
 from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams, check_length
-from toolorchestra.agents.engines.gpu_arithmetic import ADAPTER_WIDTH, Shape
+from toolorchestra.agents.engines.gpu_arithmetic import Shape
 from toolorchestra.agents.engines.guarded_processes import LoopThread, ProcessGuard
 from toolorchestra.agents.engines.lora import write_adapter
 from toolorchestra.agents.engines.weights import Handover
@@ -312,8 +312,7 @@ def handover_bytes(shape: Mapping[str, Any], dtype: str, lora_rank: int = 0) -> 
     """Bytes of what is handed over: weights in the engine's dtype, the head too where it is tied, and an adapter."""
     width = 4 if dtype == "float32" else 2
     made = Shape.read(shape)
-    adapter = ADAPTER_WIDTH * made.adapter_parameters(lora_rank)
-    return width * (made.parameters + made.vocabulary * made.hidden) + adapter
+    return width * (made.parameters + made.vocabulary * made.hidden + made.adapter_parameters(lora_rank))
 
 
 # -- the engine and its processes --------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ set -eu
 place=$1 source=$2 data=$3 run=$4
 shift 4
 here=$(cd "$(dirname "$0")" && pwd)
+case $data in /*) ;; *) data=$PWD/$data ;; esac
+case $run in /*) ;; *) run=$PWD/$run ;; esac
 count=${place%%x*}
 case $place in
 1x8 | 2x8) sheet=turns nodes=$count gpus=8 fsdp=8 engines=$((8 * count)) ;;
@@ -24,6 +26,7 @@ tau2) prompt=12288 episode=28672 turn=4096 window=32768 ;;
 esac
 [ $sheet = turns ] || set -- "trainer.fully_async.num_parallel_generation_workers=$((64 * count))" "$@"
 export RAY_RUNTIME_ENV_HOOK=ray._private.runtime_env.uv_runtime_env_hook.hook
+cd "$here" # Ray's hook takes the working folder to every node, and refuses one without this project
 # shellcheck disable=SC2046 - each line without a # is one word
 exec uv run --project "$here" python -m toolorchestra.agents.adapters.skyrl_train \
     $(grep -hv '^#' "$here/qwen3-8b.options" "$here/$sheet.options") \
@@ -35,4 +38,5 @@ exec uv run --project "$here" python -m toolorchestra.agents.adapters.skyrl_trai
     "generator.sampling_params.max_generate_length=$turn" "generator.eval_sampling_params.max_generate_length=$turn" \
     "generator.inference_engine.engine_init_kwargs={\"max_model_len\":$window}" \
     "data.train_data=['$data/train.parquet']" "data.val_data=['$data/validation.parquet']" \
+    "trainer.policy.model.lora.lora_sync_path=$run/lora" \
     "trainer.ckpt_path=$run/checkpoints" "trainer.export_path=$run/exports" "trainer.log_path=$run/logs" "$@"
