@@ -5,7 +5,9 @@ for a in grpo leave-one-out gated critic; do toolorchestra train --algorithm $a 
 python scripts/learning.py runs/*-seed0                             # a table of algorithms
 
 Everything is read from the runs' folders: the curve from metrics.jsonl (validation), the end from report/summary.json
-(test). Runs that differ in their seed alone are one row.
+(test), and the cascade, the best rule without training, from report/stages.json if `report --stages` has played it. Of
+a run with --warm-start.planned True the start alone is drawn, as a level line. Runs that differ in their seed alone are
+one row.
 """
 
 from __future__ import annotations
@@ -20,11 +22,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.agents.reports.stages import StagesPlayed
 from toolorchestra.agents.training.metrics import read
 
 SHARES = (0.8, 0.9, 0.95)
 WIDTH, HEIGHT, LEFT, TOP = 720, 380, 60, 24
-BASELINES = {"oracle": "#8a8f98", "strongest": "#b3793b", "cheapest": "#6a8d5a", "random": "#a05a6a"}
+PLANNED = "planned start"
+CASCADE = "cascade"
+BASELINES = {
+    "oracle": "#8a8f98", PLANNED: "#7a5aa0", CASCADE: "#3b8a8a", "strongest": "#b3793b", "cheapest": "#6a8d5a",
+    "random": "#a05a6a",
+}  # fmt: skip
 COLOURS = ("#2458a6", "#5b8fd6", "#123a73")
 
 
@@ -42,6 +50,8 @@ class Curve:
     """The held-out rewards of those who do not learn."""
     minutes_a_play: float
     summary: Mapping[str, Any]
+    planned: bool
+    """Whether its start imitated plans: then that alone is of interest."""
 
     def plays_to(self, share: float) -> int | None:
         """The plays after which the first evaluation has this share of the oracle's reward."""
@@ -57,6 +67,12 @@ def curve_of(folder: Path) -> Curve:
     evaluations = [row for row in rows if row["kind"] == "eval"]
     steps = [row["time/step"] for row in rows if row["kind"] == "train"]
     levels = {name: evaluations[-1][f"{name}/reward"] for name in BASELINES if f"{name}/reward" in evaluations[-1]}
+    if (stages := folder / "report" / "stages.json").is_file():
+        played = StagesPlayed.from_json(json.loads(stages.read_text(encoding="utf-8"))).plays.get(CASCADE, [])
+        levels[CASCADE] = statistics.fmean(play.reward for play in played if play is not None)
+    planned = config["warm_start"]["planned"]
+    if planned:
+        levels[PLANNED] = evaluations[0]["policy/reward"]
     return Curve(
         f"{config['preset']}, {config['algorithm']}, {config['groups']} x {config['rollouts']}",
         config["seed"],
@@ -65,6 +81,7 @@ def curve_of(folder: Path) -> Curve:
         levels,
         sum(steps) / 60 / max(1, len(steps) * each),
         ended,
+        planned,
     )
 
 
@@ -72,7 +89,7 @@ def table(curves: Sequence[Curve]) -> str:
     """One row for the runs of each name."""
     by_name: dict[str, list[Curve]] = defaultdict(list)
     for one in curves:
-        by_name[one.name].append(one)
+        by_name[f"{one.name}, {PLANNED}" if one.planned else one.name].append(one)
     head = ["runs", "seeds", "start", *(f"plays to {share:.0%}" for share in SHARES), "minutes", "end (test)", "¢"]
     rows = [head, ["---"] * len(head)]
     for name, some in by_name.items():
@@ -98,7 +115,8 @@ def _together(found: Sequence[int | None]) -> str:
 
 def picture(curves: Sequence[Curve]) -> str:
     """Reward over plays: one line a run, and those who do not learn as level lines."""
-    most = max(plays for one in curves for plays, _ in one.rewards)
+    drawn = [one for one in curves if not one.planned]
+    most = max(plays for one in drawn for plays, _ in one.rewards)
     top = 1.1 * max(value for one in curves for value in (*one.levels.values(), *(r for _, r in one.rewards)))
 
     def at(plays: float, reward: float) -> str:
@@ -114,7 +132,7 @@ def picture(curves: Sequence[Curve]) -> str:
                 f'<polyline points="{at(0, level)} {x},{y}" stroke="{colour}" stroke-dasharray="5 4" fill="none"/>'
             )
             parts.append(f'<text x="{float(x) + 6}" y="{float(y) + 4}" fill="{colour}">{name}</text>')
-    for number, one in enumerate(curves):
+    for number, one in enumerate(drawn):
         points = " ".join(at(*point) for point in one.rewards)
         colour = COLOURS[number % len(COLOURS)]
         parts.append(f'<polyline points="{points}" stroke="{colour}" stroke-width="2.2" fill="none"/>')
@@ -125,7 +143,7 @@ def picture(curves: Sequence[Curve]) -> str:
         reward = top * share / 4
         x, y = at(0, reward).split(",")
         parts.append(f'<text x="{float(x) - 6}" y="{float(y) + 4}" text-anchor="end">{reward:.2f}</text>')
-    seeds = ", ".join(str(one.seed) for one in curves)
+    seeds = ", ".join(str(one.seed) for one in drawn)
     parts.append(f'<text x="{LEFT}" y="14">held-out reward (validation, simulated) over plays; seeds {seeds}</text>')
     style = 'font-family="sans-serif" font-size="12" fill="#333333"'
     return (

@@ -8,9 +8,10 @@ from pathlib import Path
 from scripts import learning
 
 
-def run_folder(folder: Path, seed: int, shares: list[float]) -> Path:
+def run_folder(folder: Path, seed: int, shares: list[float], *, planned: bool = False) -> Path:
     (folder / "report").mkdir(parents=True)
     config = {"preset": "tiny", "algorithm": "grpo", "groups": 2, "rollouts": 5, "seed": seed}
+    config["warm_start"] = {"planned": planned}
     summary = {"configuration": config, "of_oracle": {"value": shares[-1]}, "standings": {"policy": {"cents": 1.5}}}
     (folder / "report" / "summary.json").write_text(json.dumps(summary))
     rows = [
@@ -38,3 +39,18 @@ def test_the_picture_has_a_line_for_each_run_and_each_baseline(tmp_path: Path) -
     assert drawn.count("<polyline") == 2
     assert "oracle" in drawn
     assert "seeds 3" in drawn
+
+
+def test_of_a_planned_start_and_of_the_cascade_there_is_a_level_line(tmp_path: Path) -> None:
+    """The cascade's from what `report --stages` kept; one task of it broke."""
+    folder = run_folder(tmp_path / "a", 3, [0.2, 0.85, 0.96])
+    plays = {"cascade": [[0.25, 1.0, 2.0, 9.0], None, [0.75, 1.0, 2.0, 9.0]]}
+    stages = {"preferences": ["fast"] * 3, "stages": [], "readable": {}, "plays": plays}
+    (folder / "report" / "stages.json").write_text(json.dumps(stages))
+    planned = run_folder(tmp_path / "b", 3, [0.9, 0.95], planned=True)
+    assert learning.curve_of(folder).levels["cascade"] == 0.5
+    assert learning.main([str(folder), str(planned), "--svg", str(tmp_path / "learning.svg")]) == 0
+    drawn = (tmp_path / "learning.svg").read_text()
+    assert [drawn.count(f">{name}<") for name in ("oracle", "cascade", "planned start")] == [1, 1, 1]
+    assert drawn.count("<polyline") == 4
+    assert "seeds 3<" in drawn
