@@ -44,8 +44,8 @@ def main() -> int:
     paper = tool_config.load("paper")
     tools = sorted(e.name for e in paper.tools)
     offers = [o for e in paper.tools for o in e.offers]
-    words = sorted({*tools, *(o.alias for o in offers), *(f" {o.seconds:g}" for o in offers)})
-    args.out.write_text(build_tokenizer(texts(args.episodes), tools, words), encoding="utf-8")
+    names, seconds = {o.alias for o in offers}, {f" {o.seconds:g}" for o in offers}
+    args.out.write_text(build_tokenizer(texts(args.episodes), tools, names, sorted(seconds)), encoding="utf-8")
     print(f"wrote {args.out}")
     return 0
 

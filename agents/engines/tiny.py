@@ -46,9 +46,10 @@ TEMPLATE = (
 )
 
 
-def build_tokenizer(texts: Iterable[str], tools: Iterable[str], words: Iterable[str]) -> str:
-    """Train a byte-level BPE on rendered episodes; `words` (tools' and models' names, numbers) become tokens of their
-    own, and so does all that is always written alike."""
+def build_tokenizer(texts: Iterable[str], tools: Iterable[str], names: Iterable[str], words: Iterable[str]) -> str:
+    """Train a byte-level BPE on rendered episodes; `words` (numbers) become tokens of their own, and so does all that
+    is always written alike. A name in a sentence, which a space stands before, is another token than one in a list:
+    what the user asks for is then told from what there is."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -59,7 +60,8 @@ def build_tokenizer(texts: Iterable[str], tools: Iterable[str], words: Iterable[
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    own = list(dict.fromkeys([*GRAMMAR, *map(CALL.format, tools), *FRAMES, *RESULTS, *NUMBERS, *words]))
+    spoken = [spelt for name in sorted({*tools, *names}) for spelt in (name, f" {name}")]
+    own = list(dict.fromkeys([*GRAMMAR, *map(CALL.format, tools), *FRAMES, *RESULTS, *NUMBERS, *spoken, *words]))
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY - len(own) - len(SPECIAL),
         special_tokens=[],
@@ -99,11 +101,23 @@ def numbers_of(tokenizer: PreTrainedTokenizerFast) -> Mapping[int, float]:
     return {number: float(text) for number, text in texts.items() if _NUMBER.fullmatch(text) and float(text)}
 
 
+def spoken_of(tokenizer: PreTrainedTokenizerFast) -> Mapping[int, int]:
+    """The tokens of names with a space before them, and those of the names alone."""
+    known = tokenizer.get_added_vocab()
+    return {token: known[text[1:]] for text, token in known.items() if text.startswith(" ") and text[1:] in known}
+
+
 def build_model(
-    vocabulary: int, hidden: int = 96, layers: int = 3, seed: int = 0, numbers: Mapping[int, float] | None = None
+    vocabulary: int,
+    hidden: int = 96,
+    layers: int = 3,
+    seed: int = 0,
+    tokenizer: PreTrainedTokenizerFast | None = None,
 ) -> PreTrainedModel:
-    """A randomly initialised Qwen3 of this shape, in float32. Tokens that are numbers begin as waves of their
-    logarithm: near prices look alike, so that what is learnt of one holds for the next."""
+    """A randomly initialised Qwen3 of this shape, in float32. With its tokenizer, tokens that are numbers begin as
+    waves of their logarithm: near prices look alike, so that what is learnt of one holds for the next. And names that a
+    space stands before begin as the names alone and a mark that all of them share: what is learnt of one that the user
+    asks for holds for the others."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -123,8 +137,12 @@ def build_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made: Any = Qwen3ForCausalLM(config)
-        if numbers:
-            _order(made.get_input_embeddings().weight.data, numbers, config.initializer_range)
+        if tokenizer is not None:
+            embeddings = made.get_input_embeddings().weight.data
+            _order(embeddings, numbers_of(tokenizer), config.initializer_range)
+            spoken = spoken_of(tokenizer)
+            mark = config.initializer_range * torch.randn(hidden)
+            embeddings[list(spoken)] = embeddings[list(spoken.values())] + mark
     return made.float()  # type: ignore[no-any-return]
 
 

@@ -54,14 +54,14 @@ def base_model(config: TrainConfig) -> tuple[Any, Chat]:
     """The model that a run begins with, before any weight of it was trained, and its chat."""
     with _training_packages():
         from toolorchestra.agents.engines.pretrained import load
-        from toolorchestra.agents.engines.tiny import build_model, load_tokenizer, numbers_of
+        from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 
         wanted = config.model
         if wanted.path:
             model, tokenizer = load(wanted.path, wanted.dtype)
         else:
             tokenizer = load_tokenizer()
-            model = build_model(len(tokenizer), wanted.hidden, LAYERS, config.seed, numbers_of(tokenizer))
+            model = build_model(len(tokenizer), wanted.hidden, LAYERS, config.seed, tokenizer)
     return model, chat_of(tokenizer, wanted)
 
 

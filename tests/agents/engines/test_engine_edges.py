@@ -120,14 +120,35 @@ def test_when_sampling_breaks_whoever_waits_hears_of_it_and_nobody_waits_for_eve
 
 def test_a_tokenizer_has_a_token_for_what_is_always_written_alike() -> None:
     texts = ["the river Thames and the river Rhine"] * 40
-    made = load_tokenizer(build_tokenizer(texts, ["search"], ["search-1", " 7.5"]))
-    for text in ("<tool_call>", tiny.CALL.format("search"), "search-1", " 7.5", " new documents:", '"}}</tool_call>'):
+    made = load_tokenizer(build_tokenizer(texts, ["search"], ["search-1"], [" 7.5"]))
+    for text in (
+        "<tool_call>",
+        tiny.CALL.format("search"),
+        "search-1",
+        " search-1",
+        " 7.5",
+        " new documents:",
+        '"}}</tool_call>',
+    ):
         assert len(made.encode(text)) == 1, text
     assert len(made.encode("the river Thames")) < len(load_tokenizer().encode("the river Thames"))
     for text in ("größe ☃ 12.5\n\n x", texts[0]):
         assert made.decode(made.encode(text)) == text
     assert len(made) <= tiny.VOCABULARY
     assert made.decode([made.eos_token_id]) == "<|im_end|>"
+
+
+def test_a_name_that_is_asked_for_begins_as_the_name_and_a_mark_that_all_share() -> None:
+    tokenizer = load_tokenizer()
+    spoken = tiny.spoken_of(tokenizer)
+    texts = {tokenizer.decode([token]) for token in spoken}
+    assert {" search-1", " reasoner-3", " answer-math-2"} < texts
+    assert tokenizer.encode("use search-1, not;search-1")[-1] in spoken.values()
+    assert set(tokenizer.encode("use search-1")) & set(spoken)
+    rows = build_model(len(tokenizer), 32, 1, 3, tokenizer).get_input_embeddings().weight.detach()
+    marks = [rows[token] - rows[name] for token, name in spoken.items()]
+    assert all(torch.allclose(mark, marks[0], atol=1e-6) for mark in marks)
+    assert float(marks[0].norm()) > 0
 
 
 # -- models of transformers, and a GPU that is not there ---------------------------------------------------------------
