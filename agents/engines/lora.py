@@ -134,7 +134,7 @@ def use_merged(model: Any) -> None:
 
 class NarrowLayer:
     """What an adapted layer of 16 bits does: x W^T + scale (x A^T) B^T, all of it in the width of x. PEFT would make
-    float32 of x first: a third of a step's time on a GPU, and a tenth of its memory."""
+    float32 of x first: a quarter of a step's time on a GPU, and a tenth of its memory."""
 
     def __init__(self, layer: Any) -> None:
         self._layer, self._scale = layer, float(layer.scaling[NAME])
