@@ -21,7 +21,7 @@ from toolorchestra.agents.evaluation.runs import Contest
 from toolorchestra.agents.evaluation.trials import trials_of
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.baselines import NAMES
-from toolorchestra.agents.policies.players import player
+from toolorchestra.agents.policies.players import FITTED, WITH_TRAIN, player
 from toolorchestra.agents.policies.router import PREFIX as ROUTER
 from toolorchestra.agents.policies.router import load_router
 from toolorchestra.agents.training.checkpoint_player import PREFIX
@@ -65,10 +65,18 @@ def environments_of(policies: Sequence[str], most: int | None = None) -> tuple[C
 
 
 def tell_difference(policy: str, env_id: str, made: EpisodeFactory) -> None:
-    """Say what a trained model is not used to in an environment."""
+    """Say what a trained model is not used to in an environment, and where it plays what it was trained on."""
     trained = trained_on(policy)
     if trained and (told := difference(trained, env_id, made)):
         say(f"{policy} on {short_id(env_id)}: {told}")
+    if made.settings.split in WITH_TRAIN and learns_from(policy, env_id):
+        say(f"{policy} on {short_id(env_id)}: it was trained on train tasks, which split {made.settings.split!r} has")
+
+
+def learns_from(policy: str, env_id: str) -> bool:
+    """Whether a policy learns from the train tasks of an environment's data set."""
+    named = (mix for mix in trained_on(policy) if short_id(mix.env_id) == short_id(env_id))
+    return policy in FITTED or any("dataset" in mix.arguments for mix in named)
 
 
 # -- what `toolorchestra evaluate` takes, and the environments, backends and policies that follow from it --------------
@@ -92,7 +100,8 @@ class EvaluateOptions:
     """NAME=VALUE,VALUE for gym.make: each environment is played under each of the values. For example:
     --each preference=none,frugal,fast"""
     split: tuple[str, ...] = ()
-    """Splits that tasks are of, such as train, validation or test. Test when left out; of a data set, all."""
+    """Splits that tasks are of, such as train, validation or test. Test when left out; of a data set, all, unless a
+    policy learns from its train tasks."""
     tasks: int = 300
     """How many tasks of each split are played."""
     trials: int = 1
@@ -153,7 +162,8 @@ def played_envs(given: EvaluateOptions, backing: Backing | None, cap: SpendCap |
         if backing is not None and "backends" not in takes:
             named = [env_id for env_id in ids() if "backends" in _takes(env_id)]
             raise ConfigError(no_such("environment over real backends", env.env_id, named))
-        splits = given.split or (("all",) if given.dataset and "dataset" in takes else ("test",))
+        learnt = any(learns_from(policy, env.env_id) for policy in given.policy)
+        splits = given.split or (("all",) if given.dataset and "dataset" in takes and not learnt else ("test",))
         for (label, one), split in product(_settings(given, env), splits):
             if (label, split) in seen:
                 raise ConfigError(

@@ -25,6 +25,7 @@ from toolorchestra.agents.policies.router import PREFIX as ROUTER
 from toolorchestra.agents.policies.router import router_player
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, no_such
+from toolorchestra.envs.domains.questions.datasets import ALL
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
@@ -40,6 +41,8 @@ TABLED = ("cheapest", "strongest", "oracle", "task-oracle")
 RULED = ("cheap", "expensive", "cascade")
 """Players that know prices alone."""
 FITTED = tuple(EXPECTS)
+WITH_TRAIN = ("train", ALL)
+"""Splits that tasks are of from which players learn."""
 NAMES = (RANDOM, *TABLED, *RULED, *FITTED, CHAT)
 FORMS = (
     *NAMES,
@@ -93,6 +96,8 @@ def playable(name: str, factory: EpisodeFactory) -> str:
         return f"policy {name!r} routes questions among experts; {refused}"
     if name in FITTED and "train" not in factory.source.splits:
         return f"policy {name!r} learns from train tasks; {factory.source.name} has none"
+    if name in FITTED and factory.settings.split in WITH_TRAIN:
+        return f"policy {name!r} learns from train tasks, which split {factory.settings.split!r} has; play it on test"
     if name in (CHAT, REFERENCE):
         return chat_refusal(name, factory)
     if name.startswith(ALWAYS):

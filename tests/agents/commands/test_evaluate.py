@@ -82,6 +82,32 @@ def test_real_questions_are_asked_in_their_order(tmp_path: Path, capsys: Capture
     assert table(out, "HLE-v0 all")["cheap"][1:3] == ["2", "2"]
 
 
+def questions(tmp_path: Path, subjects: list[str]) -> str:
+    """A data set of sums, a question for each of these subjects."""
+    rows = [{"id": f"q{n}", "question": f"What is {n} + {n}?", "answer": str(2 * n), "category": subject}
+            for n, subject in enumerate(subjects)]  # fmt: skip
+    path = tmp_path / "set.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_what_was_learnt_from_is_not_played(tmp_path: Path, capsys: Capture) -> None:
+    """All rows of a data set would hold those that knn has seen the answers of."""
+    offers = [{"alias": alias, "model": f"gpt-5{size}", "seconds": 1} for alias, size in (("a", ""), ("b", "-mini"))]
+    answer = {"kind": "answer", "name": "answer", "description": "Answers.", "offers": offers}
+    tools = {"name": "two", "tools": [answer]}
+    (tmp_path / "tools.json").write_text(json.dumps(tools))
+    words = ["--env", "HLE-v0", f"tools={tmp_path / 'tools.json'}", "--dataset", questions(tmp_path, ["sums"] * 40)]
+    words += ["--tasks", "40", "--player", "fit_tasks=3", "--policy", "always:a"]
+    with Loopback(expert) as server:
+        words += ["knn", "--backends", file_of(tmp_path, server)]
+        assert evaluate.main(words) == 0
+        assert {"always:a", "knn"} == set(table(capsys.readouterr().out, "HLE-v0 test"))
+        assert evaluate.main([*words, "--split", "all"]) == 2
+    said = capsys.readouterr().err
+    assert "policy 'knn' learns from train tasks, which split 'all' has; play it on test" in said
+
+
 def test_what_failed_is_not_known_and_the_exit_code_says_so(tmp_path: Path, capsys: Capture) -> None:
     def gone(asked: ReceivedRequest) -> ServerReply:
         said = f"gone for {asked.number}" if asked.number % 2 else "gone"
