@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import os
 import threading
 import zlib
 from collections import deque
@@ -121,8 +122,9 @@ class _Unpacker:
 
 
 def bounded(most_bytes: int, hint: str = "") -> dict[str, Any]:
-    """Arguments of a client: the packings that are asked for, and a hook that bounds each reply before any of it is
-    read. `hint` says what to do about a longer one."""
+    """Arguments of a client: the packings that are asked for, no redirects, since a request goes to nobody but whom it
+    was meant for, and a hook that bounds each reply before any of it is read. `hint` says what to do about a longer
+    one."""
     stream: type[Any] = library().AsyncByteStream
 
     class BoundedStream(stream):  # type: ignore[misc]
@@ -145,9 +147,32 @@ def bounded(most_bytes: int, hint: str = "") -> dict[str, Any]:
             raise ReplyTooLong(f"the reply is longer than {most_bytes} bytes{hint}")
         reply.stream = BoundedStream(reply.stream, reply.headers.get("content-encoding", "").strip().lower())
         reply.headers.pop("content-encoding", None)
+        reply.encoding = "utf-8"  # as JSON is; the head may name what is no encoding of texts
 
     hook: Callable[[Any], Awaitable[None]] = bound
-    return {"headers": {"Accept-Encoding": ACCEPTED}, "event_hooks": {"response": [hook]}}
+    return {
+        "headers": {"Accept-Encoding": ACCEPTED},
+        "event_hooks": {"response": [hook]},
+        "follow_redirects": False,
+    }
+
+
+def redirected(status: int, headers: Mapping[str, str]) -> str:
+    """What to say of a reply that sends the request elsewhere; "" where it does not."""
+    if not 300 <= status < 400:
+        return ""
+    to = Address.of(headers.get("location", "")).url
+    return f"redirects to {to!r:.200}, which is not followed; give the address that is meant"
+
+
+def opened(make: Callable[..., Any], **settings: Any) -> Any:
+    """A client of the library. Raises ConfigError where the proxy that the environment names cannot be used."""
+    try:
+        return make(**settings)
+    except (ImportError, ValueError) as err:
+        set_ = ", ".join(f"${name}" for name in sorted(os.environ) if name.lower().endswith("_proxy")) or "the proxy"
+        socks = "; for a SOCKS proxy: pip install 'httpx2[socks]'" if isinstance(err, ImportError) else ""
+        raise ConfigError(f"{set_}: an http:// proxy is expected, and this one cannot be used{socks}") from None
 
 
 # -- posts -------------------------------------------------------------------------------------------------------------
@@ -183,7 +208,7 @@ class HttpPoster:
         self._authorization, self._login = f"Bearer {key}" if key else address.basic, address.basic
         self._secrets = Secrets.of([key], [address.login])
         self._places, self._library = Places(at_once), library()
-        self._settings = {**bounded(most_bytes), "timeout": None, "follow_redirects": True}
+        self._settings = {**bounded(most_bytes), "timeout": None}
         if not base_url.startswith("https"):
             self._settings["verify"] = False  # nothing is encrypted, and reading certificates takes long
 
@@ -205,8 +230,8 @@ class HttpPoster:
         try:
             async with (
                 asyncio.timeout(self.deadline_seconds),
-                self._library.AsyncClient(**self._settings) as client,
-                client.stream(method, f"{self.base_url}/{path}", content=data, headers=headers) as reply,
+                opened(self._library.AsyncClient, **self._settings) as http,
+                http.stream(method, f"{self.base_url}/{path}", content=data, headers=headers) as reply,
             ):
                 said = b"".join([piece async for piece in reply.aiter_bytes()]).decode("utf-8", "replace")
                 after = reply.headers.get("retry-after", "")
@@ -216,6 +241,6 @@ class HttpPoster:
             return Posted(0, str(err))
         except (self._library.HTTPError, zlib.error, OSError) as err:
             return Posted(0, self._secrets.scrubbed(f"{type(err).__name__}: {err}")[:TOLD_CHARACTERS])
-        text = self._secrets.scrubbed_json(said)
+        text = self._secrets.scrubbed_json(redirected(reply.status_code, reply.headers) or said)
         most = None if reply.status_code == 200 else TOLD_CHARACTERS
         return Posted(reply.status_code, text[:most], float(after) if after.isdecimal() else None)

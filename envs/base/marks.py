@@ -30,18 +30,23 @@ KNOWN = (
     *("<tool_response>", "</tool_response>", "<tools>", "</tools>"),
     *("<s>", "</s>", "<bos>", "<eos>", "<pad>", "<unk>", "<start_of_turn>", "<end_of_turn>"),
     *("<end_of_utterance>", "<sop>", "[gMASK]"),
+    *("<BOS_TOKEN>", "<EOS_TOKEN>", "<用户>", "<AI>"),
     *("<<SYS>>", "<</SYS>>", "]~b]", "]~!b[", "[e~["),
     *("### Instruction:", "### Input:", "### Response:", "### System:", "### User:", "### Assistant:"),
+    *(f"<{slash}{name}>" for slash in ("", "/") for name in (
+        "TOOLCALL", "AVAILABLE_TOOLS", "TOOL_RESPONSE", "role", "arg_key", "arg_value",
+    )),
     *(f"[{slash}{name}]" for slash in ("", "/") for name in (
         "INST", "AVAILABLE_TOOLS", "TOOL_RESULTS", "TOOL_CALLS", "TOOL_CONTENT", "SYSTEM_PROMPT", "THINK", "CALL_ID",
     )),
-    "[ARGS]",
+    "[ARGS]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]",
 )  # fmt: skip
 """Marks of open models' templates, for servers whose tokenizer nobody has shown us."""
 _SHAPES = (
     "<(?=[|\uff5c][^\\s<>|\uff5c]{1,80}[|\uff5c]?>)",  # <|im_end|>, <|eot_id|>, <|user|>, <|turn>, and with wide bars
     "<(?=[^\\s<>|\uff5c]{1,80}[|\uff5c]>)",  # <turn|>
-    "<(?=/?(?:seed:\\w{1,40}|SPECIAL_\\d{1,5}|extra_id_\\d{1,5}|unused\\d{1,5}|reserved_\\d{1,5})>)",
+    "<(?=/?(?:(?:seed|minimax):\\w{1,40}|SPECIAL_\\d{1,5}|extra_id_\\d{1,5}|unused\\d{1,5}|reserved_\\d{1,5})>)",
+    "\\[(?=\\|[a-z_]{4,40}\\|\\])",  # [|endofturn|]
 )
 """Patterns for whole families of marks: up to and with the first character, and what has to follow it."""
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, ToolError, install
-from toolorchestra.envs.base.http_client import Places, ReplyTooLong, bounded, library
+from toolorchestra.envs.base.http_client import Places, ReplyTooLong, bounded, library, opened, redirected
 from toolorchestra.envs.base.secrets import Secrets, key_in
 from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
@@ -358,7 +358,8 @@ class OpenAiModels:
             return self._secrets.scrubbed_json(streamed.raw)
         except sdk.APIStatusError as err:
             code, waits = getattr(err, "code", None), retry_after(err.response.headers)
-            said = Refusal(int(err.status_code), code, self._told(str(err)), waits)
+            text = redirected(err.status_code, err.response.headers) or str(err)
+            said = Refusal(int(err.status_code), code, self._told(text), waits)
             problem = meaning(said, endpoint, served, self.traffic[endpoint.name].answered(served.name))
             problem = self._of_the_limit(problem, said, endpoint, served, made)
         except ErrorEvent as err:
@@ -423,7 +424,7 @@ class OpenAiModels:
             clients[which] = _sdk().AsyncOpenAI(
                 api_key=self._keys[endpoint.name] or NO_KEY, base_url=address.url, max_retries=0, timeout=None,
                 default_headers={"Authorization": address.basic} if address.login else None,
-                http_client=_sdk().DefaultAsyncHttpxClient(**bounded(most_bytes, RAISE_IT)),
+                http_client=opened(_sdk().DefaultAsyncHttpxClient, **bounded(most_bytes, RAISE_IT)),
             )  # fmt: skip
         return clients[which]
 
@@ -448,7 +449,8 @@ class OpenAiModels:
             async with asyncio.timeout(CHECK_SECONDS):
                 await self._client(endpoint, CHECK_BYTES).models.with_raw_response.list()
         except sdk.APIStatusError as err:
-            return f"refuses the key ({err.status_code})" if err.status_code in (401, 403) else ""
+            told = redirected(err.status_code, err.response.headers)
+            return f"refuses the key ({err.status_code})" if err.status_code in (401, 403) else told
         except TimeoutError:
             return f"no answer within {CHECK_SECONDS:g} s"
         except (sdk.APIError, ReplyTooLong, UnicodeDecodeError, zlib.error) as err:

@@ -388,6 +388,9 @@ def meaning(said: Refusal, endpoint: Endpoint, served: Served, answered: bool) -
         return Outage(f"endpoint {endpoint.name!r} says that the account's quota is used up: {text}")
     if status in _PASSING or status >= 500:
         return MayPass(f"{status}: {text}", said.after_seconds)
+    if 300 <= status < 400:
+        wrong = f"endpoint {endpoint.name!r} {text} as its base_url"
+        return Outage(wrong) if answered else WrongSetting(wrong)
     if status in (401, 403, 404) and not answered:
         return _wrong_setting(endpoint, served, status, text)
     why = "has no credit left for this account" if status == 402 else f"refused model {served.name!r}"

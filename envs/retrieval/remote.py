@@ -144,7 +144,7 @@ class Remote:
                     return [Hit(Passage(**passage), score) for passage, score in json.loads(text)["hits"]]
                 except (ValueError, KeyError, TypeError, RecursionError) as err:
                     problem = f"{type(err).__name__}: {err}"
-            if 400 <= status < 500 and status not in _PASSING:
+            if 300 <= status < 500 and status not in _PASSING:
                 raise Outage(f"the index server at {self.url} refuses a search: {problem}")
             if attempt < RETRIES:
                 await asyncio.sleep(0.2 * 2**attempt)
@@ -229,6 +229,8 @@ class Tavily:
                 text = "the reply is not a JSON object"
             if status in (401, 403):
                 raise WrongSetting(f"Tavily refused the key in ${self.service.key_env} ({status})")
+            if 300 <= status < 400:
+                raise WrongSetting(f"Tavily's address {text}")
             if status in (432, 433):
                 raise Outage(f"Tavily: the plan's limit is used up ({status})")
             if 400 <= status < 500 and status not in (408, 429):

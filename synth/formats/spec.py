@@ -22,14 +22,11 @@ from toolorchestra.envs.base.errors import ConfigError, ToolError, install, no_s
 from toolorchestra.envs.base.files import inside
 from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.domains.toolscale.domain_files import FREE, MOST_TEMPLATE, TEXT, TEXTS
-from toolorchestra.envs.domains.toolscale.loader import check_clock
+from toolorchestra.envs.domains.toolscale.loader import NAME, NAMED, check_head
 
 PARTS = ("domain.yaml", "schema.sql", "rows.yaml", "tools.yaml", "policy.md", "intents.yaml")
 SHIPPED = Path(__file__).parents[1] / "specs"
 _PART_OF = {part.partition(".")[0]: part for part in PARTS}
-_NAME = re.compile(r"\w[\w-]{0,63}")
-_NAMED = "a word of at most 64 letters, digits, '_' and '-'"
-"""A name is a part of task ids and the name of a folder."""
 MOST_PART = 500_000
 """Characters of one of the six files."""
 MOST_POLICY = 100_000
@@ -237,8 +234,8 @@ def _intents(value: object, path: Path) -> list[Mapping[str, Any]]:
 
 def _check_bounds(entry: Mapping[str, Any], at: str) -> None:
     """A name that can be read, and a weight that others can be compared with."""
-    if not _NAME.fullmatch(entry["intent"]):
-        raise ConfigError(f"{at}: the name of an intent is {_NAMED}, got {entry['intent']!r:.60}")
+    if not NAME.fullmatch(entry["intent"]):
+        raise ConfigError(f"{at}: the name of an intent is {NAMED}, got {entry['intent']!r:.60}")
     if not math.isfinite(entry.get("weight", 1)):
         raise ConfigError(f"{at}: {entry['intent']}: weight is a number from 0 up, got {entry['weight']}")
 
@@ -282,9 +279,7 @@ def _check_held_out(names: Sequence[str], intents: Sequence[Mapping[str, Any]], 
 
 def _check_head(head: Mapping[str, Any], path: Path) -> None:
     """What a model writes is checked by part_checks.py, which tells it more."""
-    if not _NAME.fullmatch(head["name"]):
-        raise ConfigError(f"{path}: name is {_NAMED}, got {head['name']!r:.60}")
-    check_clock(head["clock"], str(path))
+    check_head(head, str(path))
     _some(head["personas"], f"{path}: personas")
     _some(head["user"]["ways"], f"{path}: user.ways")
 

@@ -126,7 +126,7 @@ class DomainTools(ToolKitBase):
 def write(domain: SqlDomain, out: Path) -> None:
     """The package's files: database, toolkit, policy, tasks and splits."""
     parts = {
-        "__init__.py": f'"""{domain.name}: a tau2 domain."""\n',
+        "__init__.py": f"{f'{domain.name}: a tau2 domain.'!r}\n",
         "data_model.py": _MODEL,
         "environment.py": _ENVIRONMENT.format(name=domain.name),
         "tools.py": tools_text(domain),
@@ -234,7 +234,7 @@ def _signed(name: str, part: Mapping[str, Any], optional: bool) -> str:
 
 def _line(text: str) -> str:
     """A text that can stand in a docstring."""
-    return " ".join(text.split()).replace("\\", "/").replace('"""', "'''").removesuffix('"') or "No description."
+    return " ".join(text.split()).replace("\\", "/").replace('"""', "'''").rstrip('"') or "No description."
 
 
 def _copied(path: Path, more: Mapping[str, str] | None = None) -> str:

@@ -43,6 +43,9 @@ from toolorchestra.envs.domains.toolscale.sql_domain import (
 
 SHIPPED = Path(__file__).parents[2] / "data" / "domains"
 """The folder of the domains that come with the package."""
+NAME = re.compile(r"\w[\w-]{0,63}")
+NAMED = "a word of at most 64 letters, digits, '_' and '-'"
+"""A domain's name is a part of task ids, of generated code, and the name of a folder."""
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _WALL_CLOCK = re.compile(r"'now'|current_(time|date|timestamp)|\b(date|time|datetime|julianday)\(\s*\)", re.IGNORECASE)
 _VERBS = {"let": ("select", "with"), "do": ("insert", "update", "delete"), "returns": ("select", "with")}
@@ -65,8 +68,15 @@ def manifest(folder: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; a domain folder holds domain.json, {', '.join(FILES)}")
     found = fits(domain_files.MANIFEST_SCHEMA, parsed(decoded(read_inside(folder, path), where), where), where)
-    check_clock(found["clock"], where)
+    check_head(found, where)
     return found
+
+
+def check_head(head: Mapping[str, Any], where: str) -> None:
+    """Refuse a name that is no word, and a time that is written in another way."""
+    if not NAME.fullmatch(head["name"]):
+        raise ConfigError(f"{where}: name is {NAMED}, got {head['name']!r:.60}")
+    check_clock(head["clock"], where)
 
 
 def check_clock(clock: str, where: str) -> None:

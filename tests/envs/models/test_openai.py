@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.base.actions import parse, render_call
-from toolorchestra.envs.base.errors import ConfigError, Outage, PriceError, ToolError
+from toolorchestra.envs.base.errors import ConfigError, Outage, PriceError, ToolError, WrongSetting
+from toolorchestra.envs.base.http_client import HttpPoster
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints
@@ -310,6 +312,42 @@ def test_what_will_not_pass_is_not_tried_again(status: int, error: type[Exceptio
         with pytest.raises(error, match=says):
             run(backend(server), asks())
         assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("status", [301, 307, 308])
+def test_a_redirect_is_not_followed(status: int, stream: bool) -> None:
+    with Loopback(lambda _: ServerReply("42")) as other:
+        moved = ServerReply("", status, headers={"location": f"{other.base_url}/chat/completions"})
+        with Loopback(lambda _: moved) as server, pytest.raises(WrongSetting, match="is not followed") as caught:
+            run(backend(server, stream=stream), asks())
+        assert not other.seen
+        assert other.base_url in str(caught.value)
+
+
+@pytest.mark.parametrize("charset", ["rot13", "zlib_codec", "idna", "no-such"])
+@pytest.mark.parametrize("status", [200, 503])
+def test_a_reply_is_read_as_utf_8_whatever_its_head_says(charset: str, status: int) -> None:
+    odd = {"content-type": f"application/json; charset={charset}"}
+    with Loopback(scripted([ServerReply("größe", status, headers=odd), ServerReply("größe")])) as server:
+        (done,) = run(backend(server), asks())
+    assert done.text == "größe"
+    assert len(server.seen) == (1 if status == 200 else 2)
+
+
+@pytest.mark.parametrize(
+    ("proxy", "says"), [("socks5://127.0.0.1:1", "for a SOCKS proxy: pip install"), ("ftp://u:hush@127.0.0.1:1", "")]
+)
+def test_a_proxy_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, proxy: str, says: str) -> None:
+    if proxy.startswith("socks") and importlib.util.find_spec("socksio"):
+        pytest.skip("SOCKS proxies can be used here")
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with Loopback(lambda _: ServerReply("42")) as server:
+        with pytest.raises(ConfigError, match=f"ALL_PROXY.*{says}") as caught:
+            run(backend(server), asks())
+        with pytest.raises(ConfigError, match="ALL_PROXY"):
+            asyncio.run(HttpPoster(server.base_url, "", 1.0).post("search", {}))
+    assert "hush" not in str(caught.value)
 
 
 def test_the_key_is_sent_and_appears_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,9 @@ def test_the_library_loads_and_its_hash_holds() -> None:
         ("schema.sql", "CHECK (copies >= 0)", "CHECK (copies < 0)", "CHECK constraint failed"),
         ("domain.json", '"clock": "2026', '"clock": "26', "clock is written YYYY-MM-DD HH:MM:SS"),
         ("domain.json", '"subject"', '"topic"', "domain.json"),
+        ("domain.json", '"library"', json.dumps('shop"""\nimport os'), "domain.json: name is a word of at most 64"),
+        ("domain.json", '"library"', '"/elsewhere/shop"', "name is a word of at most 64 letters, digits, '_' and '-'"),
+        ("domain.json", '"library"', '"../shop"', "got '../shop'"),
     ],
 )
 def test_errors_name_the_place(tmp_path: Path, name: str, old: str, new: str, seen: str) -> None:
