@@ -43,9 +43,10 @@ class Endpoint:
     """The most tokens that the server is sent in a minute. 0: no limit. Input is counted as characters / 4 before the
     call, and corrected by the count in the reply."""
     failures_to_open: int = 5
-    """Failures in a row after which the server is left alone for `rest_seconds`. Then one call tries it again."""
+    """Failures in a row of one model after which the server is not asked for it for `rest_seconds`. Then one call tries
+    it again."""
     rest_seconds: float = 30.0
-    """How long the server is left alone after `failures_to_open` failures in a row."""
+    """How long the server is not asked for a model after `failures_to_open` failures in a row."""
 
     def __post_init__(self) -> None:
         require(self, POSITIVE, "in_flight", "failures_to_open", "rest_seconds")

@@ -15,20 +15,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import time
 import weakref
 import zlib
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, ToolError, install
-from toolorchestra.envs.base.http_client import Places, ReplyTooLong, bounded, library, opened, redirected
+from toolorchestra.envs.base.http_client import ReplyTooLong, bounded, library, opened, redirected
 from toolorchestra.envs.base.secrets import Secrets, key_in
 from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
+from toolorchestra.envs.models.rate_limits import EndpointLimits
 from toolorchestra.envs.models.streamed_reply import ErrorEvent, StreamedReply, Unreadable, take
 from toolorchestra.envs.models.wire import (
     MOST_CORRECTIONS,
@@ -51,102 +50,6 @@ from toolorchestra.envs.money.prices import Tokens, Usage
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
-
-
-class _Rate:
-    """A token bucket that holds one second's worth: `wait` says how long until an amount may be used."""
-
-    def __init__(self, per_minute: float) -> None:
-        self._per_second = per_minute / 60
-        self._most = per_minute / 60 if per_minute else 0.0
-        self._have = self._most
-        self._at = time.monotonic()
-        self._lock = threading.Lock()
-
-    def wait(self, amount: float) -> float:
-        """Use an amount, and say how many seconds to wait first."""
-        if not self._per_second:
-            return 0.0
-        with self._lock:
-            now = time.monotonic()
-            self._have = min(self._most, self._have + (now - self._at) * self._per_second)
-            self._at = now
-            self._have -= amount
-            return max(0.0, -self._have / self._per_second)
-
-    def put_back(self, amount: float) -> None:
-        """Correct what was guessed too high (or, negative, too low)."""
-        with self._lock:
-            self._have += amount
-
-
-class EndpointLimits:
-    """The state of one endpoint."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._answered: set[str] = set()
-        self.endpoint = endpoint
-        self.most_in_flight = 0
-        """The most calls that were ever in flight at once."""
-        self.sent = 0
-        self._in_flight = 0
-        self._places = Places(endpoint.in_flight)
-        self._requests = _Rate(endpoint.requests_per_minute)
-        self._tokens = _Rate(endpoint.tokens_per_minute)
-        self._lock = threading.Lock()
-        self._failures = 0
-        self._rests_until = 0.0
-
-    def rests_for(self) -> float:
-        """Seconds until the endpoint may be tried again; 0 when it may now."""
-        return max(0.0, self._rests_until - time.monotonic())
-
-    @asynccontextmanager
-    async def place(self, tokens: float, queue_seconds: float) -> AsyncIterator[None]:
-        """A place in flight, within the rates. Raises TimeoutError when none comes free in time."""
-        async with asyncio.timeout(queue_seconds):
-            await self._places.take()
-            try:
-                await asyncio.sleep(max(self._requests.wait(1), self._tokens.wait(tokens)))
-            except asyncio.CancelledError:  # also at the end of the patience
-                self._requests.put_back(1)
-                self._tokens.put_back(tokens)
-                self._places.give()
-                raise
-        with self._lock:
-            self.sent += 1
-            self._in_flight += 1
-            self.most_in_flight = max(self.most_in_flight, self._in_flight)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._in_flight -= 1
-            self._places.give()
-
-    def used(self, guessed: float, counted: float) -> None:
-        """Set the token rate right by what the reply says."""
-        self._tokens.put_back(guessed - counted)
-
-    def answered(self, model: str) -> bool:
-        """Whether a reply of this model ever came: its address and key and the model were right then."""
-        return model in self._answered
-
-    def went_well(self, model: str) -> None:
-        """Note that the model answered, and close the breaker."""
-        self._answered.add(model)
-        with self._lock:
-            self._failures, self._rests_until = 0, 0.0
-
-    def failed(self) -> None:
-        """Count a failure; enough in a row rest the endpoint, and after the rest a single one rests it again."""
-        with self._lock:
-            self._failures += 1
-            if self._failures >= self.endpoint.failures_to_open:
-                self._rests_until = time.monotonic() + self.endpoint.rest_seconds
-
-
-# -- models behind OpenAI-compatible servers: deadlines, bounded retries, failover, and what the call really used ------
 
 
 TOLD_CHARACTERS = 300
@@ -175,8 +78,10 @@ class _CallHistory:
     """Tokens of its input, as they are counted before the reply counts them."""
     native: bool = False
     """Whether the tools were sent as schemas, and calls come back as such."""
+    asked: float = 0.0
+    """Seconds of its requests, which its bill tells: what this side waited in between is no latency of a model."""
     spent: float = 0.0
-    """Seconds of its requests and pauses."""
+    """Seconds of its requests and of the pauses between them, which use up its patience."""
     queued: float = 0.0
     """Seconds of waiting for a place, and for money under the spend cap."""
     sent_at: float = 0.0
@@ -187,7 +92,7 @@ class _CallHistory:
     """Time from which an endpoint wants to be asked again, of those that said so."""
     problems: list[str] = field(default_factory=list)
     booked: float = 0.0
-    """The seconds that stand on the bill, of those spent, with replies that could not be used."""
+    """The seconds that stand on the bill, of those asked, with replies that could not be used."""
 
     @property
     def told(self) -> str:
@@ -231,24 +136,32 @@ class OpenAiModels:
         made = body(request, served)
         sent = Sent.of(made, served)
         tried = _CallHistory(sent.guessed, "tools" in made)
-        for attempt in range(served.retries + 1):
+        while True:
             traffic = await self._free(served, tried)
             try:
                 return await self._as_taken(traffic, request, served, made, tried)
             except (MayPass, Unreadable) as err:
-                traffic.failed()
-                name = traffic.endpoint.name
-                tried.failed[name] = tried.failed.get(name, 0) + 1
-                tried.problems.append(f"{name}: {self._told(str(err))}")
-                if isinstance(err, MayPass) and err.after_seconds is not None:
-                    tried.not_before[name] = time.monotonic() + err.after_seconds + self._jitter.uniform(0, 0.1)
-                pause = self._pause(served, tried)
-                tried.spent += time.monotonic() - tried.sent_at
-                if attempt == served.retries or tried.spent + pause > served.patience_seconds:
+                pause = self._after(err, traffic, served, tried)
+                if sum(tried.failed.values()) > served.retries or tried.spent + pause > served.patience_seconds:
                     break
                 tried.spent += pause
                 await asyncio.sleep(pause)
         raise Outage(f"model {request.model!r} did not answer{tried.told}")
+
+    def _after(self, err: MayPass | Unreadable, traffic: EndpointLimits, served: Served, tried: _CallHistory) -> float:
+        """Note what went wrong with a request; the seconds to wait before another."""
+        name = traffic.endpoint.name
+        tried.problems.append(f"{name}: {self._told(str(err))}")
+        took = time.monotonic() - tried.sent_at
+        tried.spent += took
+        if isinstance(err, MayPass) and err.after_seconds is not None:
+            tried.not_before[name] = time.monotonic() + err.after_seconds + self._jitter.uniform(0, 0.1)
+        if isinstance(err, MayPass) and err.in_turn:  # the server is well, and says when it is this call's turn
+            return 0.0
+        tried.asked += took
+        traffic.failed(served.name)
+        tried.failed[name] = tried.failed.get(name, 0) + 1
+        return self._pause(served, tried)
 
     async def _as_taken(
         self, traffic: EndpointLimits, request: ChatRequest, served: Served, made: dict[str, Any], tried: _CallHistory
@@ -266,10 +179,10 @@ class OpenAiModels:
 
     async def _free(self, served: Served, tried: _CallHistory) -> EndpointLimits:
         """The endpoint to try: one that does not rest, the least failed of this call's, the first in the file."""
-        best = min(served.endpoints, key=lambda name: (self._rest(name, tried) > 0, tried.failed.get(name, 0)))
-        if self._rest(best, tried):
-            best = min(served.endpoints, key=lambda name: self._rest(name, tried))
-            rest = self._rest(best, tried)
+        best = min(served.endpoints, key=lambda name: (self._rest(served, name, tried) > 0, tried.failed.get(name, 0)))
+        if self._rest(served, best, tried):
+            best = min(served.endpoints, key=lambda name: self._rest(served, name, tried))
+            rest = self._rest(served, best, tried)
             if tried.spent + rest > served.patience_seconds:
                 names = ", ".join(served.endpoints)
                 raise Outage(f"model {served.name!r}: {names} rest for {rest:.0f} s more{tried.told}")
@@ -277,13 +190,13 @@ class OpenAiModels:
             await asyncio.sleep(rest)
         return self.traffic[best]
 
-    def _rest(self, name: str, tried: _CallHistory) -> float:
+    def _rest(self, served: Served, name: str, tried: _CallHistory) -> float:
         """Seconds until this call may ask an endpoint: it failed again and again, or wants to be left alone so long."""
-        return max(self.traffic[name].rests_for(), tried.not_before.get(name, 0.0) - time.monotonic())
+        return max(self.traffic[name].rests_for(served.name), tried.not_before.get(name, 0.0) - time.monotonic())
 
     def _pause(self, served: Served, tried: _CallHistory) -> float:
         """The back-off, where an endpoint that failed may be asked at once."""
-        ready = [name for name in served.endpoints if not self._rest(name, tried)]
+        ready = [name for name in served.endpoints if not self._rest(served, name, tried)]
         if not ready or any(name not in tried.failed for name in ready):
             return 0.0
         most = min(MOST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** (max(tried.failed.values()) - 1))
@@ -301,7 +214,7 @@ class OpenAiModels:
         """One request, when there is a place for it and money left. What it used is booked before its place and its
         share of the spend cap are free again."""
         queued = time.monotonic()
-        place = traffic.place(tried.guessed, served.queue_seconds - tried.queued)
+        place = traffic.place(served.name, tried.guessed, served.queue_seconds - tried.queued)
         try:
             await place.__aenter__()
         except TimeoutError:
@@ -318,7 +231,7 @@ class OpenAiModels:
             most_bytes = _most_bytes(request, served, made, sent)
             try:
                 async with asyncio.timeout(served.deadline_seconds):
-                    raw = await self._post(traffic.endpoint, served, made, streamed, most_bytes)
+                    raw = await self._post(traffic, served, made, streamed, most_bytes)
             except BaseException:
                 self._book_part(streamed, request, sent, tried, traffic)
                 raise
@@ -340,11 +253,12 @@ class OpenAiModels:
             await place.__aexit__(None, None, None)
 
     async def _post(
-        self, endpoint: Endpoint, served: Served, made: dict[str, Any], streamed: StreamedReply, most_bytes: int
+        self, traffic: EndpointLimits, served: Served, made: dict[str, Any], streamed: StreamedReply, most_bytes: int
     ) -> str:
         """The reply's JSON, without any key from here on: what is cut later must not leave a part of one."""
         sdk, until = _sdk(), time.monotonic() + served.deadline_seconds
         asks_stream = made.get("stream") is True
+        endpoint, answered = traffic.endpoint, traffic.answered(served.name)
         client = self._client(endpoint, most_bytes)
         asked = client.chat.completions if served.api == "chat" else client.completions
         known = {k: made[k] for k in ("model", "messages", "prompt", "tools") if k in made}
@@ -352,19 +266,22 @@ class OpenAiModels:
         try:
             if not asks_stream:
                 whole = await asked.with_raw_response.create(**known, extra_body=extra)
+                traffic.told(served.name, whole.headers)
                 return self._secrets.scrubbed_json(str(whole.text))
             async with asked.with_streaming_response.create(**known, extra_body=extra) as reply:
+                traffic.told(served.name, reply.headers)
                 await take(reply.iter_bytes(), streamed, until)
             return self._secrets.scrubbed_json(streamed.raw)
         except sdk.APIStatusError as err:
+            traffic.told(served.name, err.response.headers)
             code, waits = getattr(err, "code", None), retry_after(err.response.headers)
             text = redirected(err.status_code, err.response.headers) or str(err)
             said = Refusal(int(err.status_code), code, self._told(text), waits)
-            problem = meaning(said, endpoint, served, self.traffic[endpoint.name].answered(served.name))
+            problem = meaning(said, endpoint, served, answered)
             problem = self._of_the_limit(problem, said, endpoint, served, made)
         except ErrorEvent as err:
             said = Refusal(*in_a_stream(err.error), self._told(f"in its stream: {err.error}"))
-            problem = meaning(said, endpoint, served, self.traffic[endpoint.name].answered(served.name))
+            problem = meaning(said, endpoint, served, answered)
         except ReplyTooLong as err:
             problem = ReplyTooLong(str(err))
         except (UnicodeDecodeError, zlib.error, sdk.APIError, library().HTTPError) as err:
@@ -402,11 +319,11 @@ class OpenAiModels:
         self, request: ChatRequest, tokens: Tokens, estimated: bool, tried: _CallHistory, traffic: EndpointLimits
     ) -> Usage:
         """Book what a reply used, with the time since the last one that was booked."""
-        seconds = tried.spent + time.monotonic() - tried.sent_at - tried.booked
+        seconds = tried.asked + time.monotonic() - tried.sent_at - tried.booked
         usage = Usage(request.model, request.role, tokens, 0, round(seconds, 3), estimated)
         request.bill.add(usage)
         tried.booked += seconds
-        traffic.used(tried.guessed, sum(tokens))
+        traffic.used(request.model, tried.guessed, sum(tokens))
         return usage
 
     def _book_part(

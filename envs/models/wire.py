@@ -356,11 +356,13 @@ def allowed(body: Mapping[str, Any], otherwise: int) -> int:
 
 
 class MayPass(Exception):
-    """A failure that may pass, and how long the server asks to wait."""
+    """A failure that may pass, and how long the server asks to wait. `in_turn`: it is none of the server's, which is
+    asked too fast and says when it may be asked again."""
 
-    def __init__(self, message: str, after_seconds: float | None = None) -> None:
+    def __init__(self, message: str, after_seconds: float | None = None, *, in_turn: bool = False) -> None:
         super().__init__(message)
         self.after_seconds = after_seconds
+        self.in_turn = in_turn
 
 
 class Refusal(NamedTuple):
@@ -387,7 +389,7 @@ def meaning(said: Refusal, endpoint: Endpoint, served: Served, answered: bool) -
     if said.code == "insufficient_quota":
         return Outage(f"endpoint {endpoint.name!r} says that the account's quota is used up: {text}")
     if status in _PASSING or status >= 500:
-        return MayPass(f"{status}: {text}", said.after_seconds)
+        return MayPass(f"{status}: {text}", said.after_seconds, in_turn=status == 429 and bool(said.after_seconds))
     if 300 <= status < 400:
         wrong = f"endpoint {endpoint.name!r} {text} as its base_url"
         return Outage(wrong) if answered else WrongSetting(wrong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import threading
 from collections import deque
 from typing import NoReturn, Self
@@ -28,6 +29,7 @@ class SpendCap:
         if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 < usd < math.inf:
             raise ConfigError(f"a spend cap is a positive, finite number of dollars, got {usd!r}; None sets no cap")
         self.usd = usd
+        self._process = os.getpid()
         self._nano_cap = round(usd * NANO)
         self._nano_spent = 0
         self._nano_held = 0
@@ -59,8 +61,17 @@ class SpendCap:
         """Whether nothing more may be spent."""
         return self._refused > 0 or self._nano_spent >= self._nano_cap
 
+    def _require_own_process(self) -> None:
+        """Raise in a process that a fork made: it would spend the whole cap once more, and nobody would see it."""
+        if os.getpid() != self._process:
+            raise ConfigError(
+                f"this spend cap counts in process {self._process}, and a fork copied it into process {os.getpid()}, "
+                "where it would be spent once more; make a SpendCap of its own in each process, or play in one"
+            )
+
     def check(self) -> None:
         """Raise when the cap is used up."""
+        self._require_own_process()
         if self.used_up:
             raise SpendCapReached(self._told())
 
@@ -71,6 +82,7 @@ class SpendCap:
 
     def add(self, nano_usd: int) -> None:
         """Adds what was billed to what the run has spent."""
+        self._require_own_process()
         with self._lock:
             self._nano_spent += nano_usd
             self._serve()
@@ -78,6 +90,7 @@ class SpendCap:
     async def hold(self, nano_usd: int, seconds: float = WAIT_SECONDS) -> Hold:
         """Set so much aside, waiting in turn for requests in flight where it does not fit beside them. Raises
         SpendCapReached where it cannot be had, and Outage where nothing came back in so many seconds."""
+        self._require_own_process()
         waiter = self._held_or_waits(nano_usd)
         if waiter is None:  # by far the commonest
             return Hold(self, nano_usd)

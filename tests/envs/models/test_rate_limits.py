@@ -8,7 +8,7 @@ import time
 import pytest
 
 from toolorchestra.envs.models.endpoints import Endpoint
-from toolorchestra.envs.models.openai import EndpointLimits
+from toolorchestra.envs.models.rate_limits import EndpointLimits, duration
 from toolorchestra.envs.models.wire import retry_after
 
 PER_SECOND = 1000
@@ -22,7 +22,7 @@ def metered() -> EndpointLimits:
 async def sent(limits: EndpointLimits, tokens: float, queue_seconds: float = 60) -> float:
     """The seconds that a call waited for its place."""
     started = time.monotonic()
-    async with limits.place(tokens, queue_seconds):
+    async with limits.place("a-model", tokens, queue_seconds):
         return time.monotonic() - started
 
 
@@ -37,7 +37,7 @@ def test_a_guess_that_was_too_low_is_waited_for_by_the_next() -> None:
 
     async def two() -> float:
         await sent(limits, PER_SECOND)
-        limits.used(PER_SECOND, 3 * PER_SECOND)
+        limits.used("a-model", PER_SECOND, 3 * PER_SECOND)
         return await sent(limits, 0)
 
     assert asyncio.run(two()) >= 1.0
@@ -48,31 +48,32 @@ def test_a_guess_that_was_too_high_is_given_back() -> None:
 
     async def two() -> float:
         await sent(limits, PER_SECOND)
-        limits.used(PER_SECOND, 0)
+        limits.used("a-model", PER_SECOND, 0)
         return await sent(limits, PER_SECOND, queue_seconds=0.9)
 
     assert asyncio.run(two()) < 0.9
 
 
-def test_failures_rest_an_endpoint_when_they_come_in_a_row() -> None:
+def test_failures_of_a_model_rest_it_when_they_come_in_a_row_and_no_other() -> None:
     limits = EndpointLimits(Endpoint("end", "http://end", failures_to_open=3, rest_seconds=60))
     for _ in range(3):
-        limits.failed()
-        limits.failed()
-        assert limits.rests_for() == 0.0
+        limits.failed("a-model")
+        limits.failed("a-model")
+        assert limits.rests_for("a-model") == 0.0
         limits.went_well("a-model")
     for _ in range(3):
-        limits.failed()
-    assert 59 < limits.rests_for() <= 60
+        limits.failed("a-model")
+    assert 59 < limits.rests_for("a-model") <= 60
+    assert limits.rests_for("another") == 0.0
     limits.went_well("a-model")
-    assert limits.rests_for() == 0.0
+    assert limits.rests_for("a-model") == 0.0
 
 
 def test_a_place_that_comes_at_the_moment_of_a_cancellation_is_not_lost() -> None:
     limits = EndpointLimits(Endpoint("end", "http://end", in_flight=1))
 
     async def cancelled() -> None:
-        async with limits.place(0, 60):
+        async with limits.place("a-model", 0, 60):
             waiting = asyncio.create_task(sent(limits, 0))
             await asyncio.sleep(0.01)
         waiting.cancel()
@@ -81,6 +82,26 @@ def test_a_place_that_comes_at_the_moment_of_a_cancellation_is_not_lost() -> Non
 
     asyncio.run(cancelled())
     assert limits.sent == 2
+
+
+def test_a_rate_that_the_server_tells_is_kept_to() -> None:
+    """Twenty a second, of which two are left: the next two go at once, and then one every twentieth of a second."""
+    limits = EndpointLimits(Endpoint("end", "http://end"))
+    told = {"limit": "20", "remaining": "2", "reset": "900ms"}
+    limits.told("a-model", {f"x-ratelimit-{name}-requests": value for name, value in told.items()})
+
+    async def waits() -> list[float]:
+        return await asyncio.gather(*(sent(limits, 0) for _ in range(6)))
+
+    assert sorted(waited >= 0.04 for waited in asyncio.run(waits())) == [False] * 2 + [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("12", 12), ("0.5", 0.5), ("6m0s", 360), ("120ms", 0.12), ("1h2m3.5s", 3723.5), ("soon", None), ("", None)],
+)
+def test_a_duration_of_a_rate_limit_is_read_in_every_spelling(text: str, seconds: float | None) -> None:
+    assert duration(text) == seconds
 
 
 @pytest.mark.parametrize(

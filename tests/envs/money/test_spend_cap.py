@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
 from tests.support.loopback import Loopback, ServerReply
-from toolorchestra.envs.base.errors import Outage, SpendCapReached
+from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import NANO, load_sheet
@@ -176,3 +177,22 @@ def test_a_call_waits_for_money_no_longer_than_for_its_turn(tmp_path: Path) -> N
 
         asyncio.run(asyncio.wait_for(run(), 10))
         assert server.seen == []
+
+
+def test_a_cap_that_a_fork_copied_refuses_to_count() -> None:
+    cap = SpendCap(5)
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        refused = []
+        for use in (cap.check, lambda: cap.add(1), lambda: asyncio.run(cap.hold(1))):
+            try:
+                use()
+            except ConfigError as err:
+                refused.append(str(err))
+        os.write(theirs, f"{len(refused)} {refused[0][:30]}".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(ours, 100) == f"3 {'this spend cap counts in process'[:30]}".encode()
+    assert cap.spent_usd == 0
+    cap.check()
