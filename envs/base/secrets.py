@@ -10,7 +10,7 @@ import base64
 import json
 import os
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
@@ -18,6 +18,7 @@ from toolorchestra.envs.base.errors import ConfigError
 MARK = "[key]"
 PIECE = 12
 """Length from which characters in a row of a secret are taken for a piece of it; what is shorter may be chance."""
+_HALF = PIECE // 2
 _SHORTEST = 4
 """A shorter password is left alone: its letters stand in every text."""
 
@@ -62,7 +63,8 @@ class Secrets:
         """Take keys and logins: USER:PASSWORD, whose password alone is a secret too."""
         forms = {form for secret in secrets if len(secret) >= _SHORTEST for form in _forms(secret)}
         self._forms = sorted(forms, key=lambda form: (-len(form), form))
-        self._pieces = sorted({form[at : at + PIECE] for form in forms for at in range(len(form) - PIECE + 1)})
+        self._pieces = _runs(forms, PIECE)
+        self._halves = _runs(self._pieces, _HALF)
 
     @classmethod
     def of(cls, keys: list[str], logins: list[str]) -> Secrets:
@@ -76,14 +78,23 @@ class Secrets:
         """The text without any of them."""
         for form in self._forms:
             text = text.replace(form, MARK)
-        spans = sorted((at, at + PIECE) for piece in self._pieces for at in _places(text, piece))
         kept: list[str] = []
         done = 0
-        for start, end in spans:
+        for start in self._places(text):
             if start > done or not kept:
                 kept += [text[done:start], MARK]
-            done = max(done, end)
+            done = start + PIECE
         return "".join([*kept, text[done:]])
+
+    def _places(self, text: str) -> Iterator[int]:
+        """Where pieces begin, in order. The work grows with the text alone, however long the secrets are: of the blocks
+        that a text is cut into, each piece holds a whole one."""
+        if self._pieces:
+            for block in range(0, len(text), _HALF):
+                if text[block : block + _HALF] in self._halves:
+                    for at in range(max(0, block - _HALF + 1), block + 1):
+                        if text[at : at + PIECE] in self._pieces:
+                            yield at
 
     def scrubbed_json(self, text: str) -> str:
         """A JSON text without any of them, also where its escapes spell one. What is no JSON is scrubbed as text."""
@@ -110,11 +121,8 @@ def _forms(secret: str) -> Iterator[str]:
         yield encode(secret.encode()).decode().rstrip("=")
 
 
-def _places(text: str, piece: str) -> Iterator[int]:
-    at = text.find(piece)
-    while at >= 0:
-        yield at
-        at = text.find(piece, at + 1)
+def _runs(texts: Iterable[str], size: int) -> frozenset[str]:
+    return frozenset(text[at : at + size] for text in texts for at in range(len(text) - size + 1))
 
 
 def key_in(variable: str) -> str:

@@ -108,8 +108,8 @@ class ErrorEvent(Exception):
 class _PiecedCall:
     """A native call, as far as it has come."""
 
-    def __init__(self, place: object, number: str) -> None:
-        self.place, self.number = place, number
+    def __init__(self, place: object, number: str, came: int) -> None:
+        self.place, self.number, self.came = place, number, came
         self.name = ""
         self.arguments: list[str] = []
 
@@ -118,20 +118,45 @@ class _PiecedCall:
         """Place among the calls; those without one stay as they came."""
         return self.place if isinstance(self.place, int) else 0
 
-    def takes(self, place: object, number: str, name: str) -> bool:
-        """Whether a piece belongs to this call. Some servers say no place, or the same one for all calls."""
-        if place is not None and place != self.place:
-            return False
-        if not name:
-            return True
-        if place is None and not number:
-            return not self.name
-        return not number or not self.number or number == self.number
-
     def json(self) -> dict[str, Any]:
         """The JSON as in a reply in one piece."""
         function = {"name": self.name, "arguments": "".join(self.arguments)}
         return {"id": self.number, "type": "function", "function": function}
+
+
+class _PiecedCalls:
+    """The calls of a reply. Finding whose a piece is takes the same time however many there are."""
+
+    def __init__(self) -> None:
+        self.all: list[_PiecedCall] = []
+        self._latest: dict[tuple[object, str | None], _PiecedCall] = {}
+        """The latest call of a place and a number; None stands for any."""
+        self._unnamed: dict[int, _PiecedCall] = {}
+
+    def of(self, place: object, number: str, name: str) -> _PiecedCall:
+        """The latest call that a piece may belong to, or a new one. Some servers say no place, or the same one for all
+        calls."""
+        place = place if isinstance(place, int | float | str) else None
+        if name and place is None and not number:
+            call = next(reversed(self._unnamed.values()), None)
+        elif name and number:
+            found = [self._latest.get((place, known)) for known in (number, "")]
+            call = max((one for one in found if one), key=lambda one: one.came, default=None)
+        else:
+            call = self._latest.get((place, None))
+        call = call or self._new(place, number)
+        if name:
+            self._unnamed.pop(call.came, None)
+        return call
+
+    def _new(self, place: object, number: str) -> _PiecedCall:
+        if len(self.all) == MOST_CALLS:
+            raise Unreadable(f"the reply has more than {MOST_CALLS} tool calls")
+        call = _PiecedCall(place, number, len(self.all))
+        self.all.append(call)
+        self._unnamed[call.came] = call
+        self._latest |= {(where, which): call for where in (place, None) for which in (number, None)}
+        return call
 
 
 class StreamedReply:
@@ -157,7 +182,7 @@ class StreamedReply:
         self._texts: list[str] = []
         self._is_message = True
         self._thoughts: dict[str, list[str]] = {}
-        self._calls: list[_PiecedCall] = []
+        self._calls = _PiecedCalls()
 
     # -- bytes in ------------------------------------------------------------------------------------------------------
 
@@ -249,12 +274,7 @@ class StreamedReply:
         if not isinstance(function, Mapping):
             raise Unreadable(f"a piece of a tool call has a function, got {self._scrub(str(piece))[:80]!r}")
         place, number, name = piece.get("index"), _text(piece.get("id")), _text(function.get("name"))
-        call = next((one for one in reversed(self._calls) if one.takes(place, number, name)), None)
-        if call is None:
-            if len(self._calls) == MOST_CALLS:
-                raise Unreadable(f"the reply has more than {MOST_CALLS} tool calls")
-            call = _PiecedCall(place, number)
-            self._calls.append(call)
+        call = self._calls.of(place, number, name)
         if name != call.name:  # some servers say it again with every piece
             call.name += name
             self.characters += len(name)
@@ -291,8 +311,8 @@ class StreamedReply:
             return {"text": text}
         message: dict[str, Any] = {"role": "assistant", "content": text}
         message |= {name: "".join(texts) for name, texts in self._thoughts.items()}
-        if self._calls:
-            message["tool_calls"] = [call.json() for call in sorted(self._calls, key=lambda call: call.order)]
+        if self._calls.all:
+            message["tool_calls"] = [call.json() for call in sorted(self._calls.all, key=lambda call: call.order)]
         return {"message": message}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -54,9 +55,17 @@ class Interpreter(Protocol):
         run there in the order in which they were asked for; "" is a fresh run that leaves nothing."""
 
 
+SPELLED = 1 << 16
+"""Characters at the end of an output whose control characters are spelled; what stands before gets a "?" for them. So a
+flood of them costs little."""
+_PLAIN = bytes(c if (c >= 32 and c != 127) or c in (9, 10) else 63 for c in range(256))
+_C1 = re.compile(rb"\xc2[\x80-\x9f](?:\xc2[\x80-\x9f])*")
 _CONTROL = {c: f"\\x{c:02x}" for c in [*range(32), *range(127, 160)] if c not in (9, 10)}
 
 
 def harmless(text: str) -> str:
     """A program's output as text that cannot steer a terminal or break an encoder: control characters are spelled."""
-    return text.replace("\r\n", "\n").encode("utf-8", "replace").decode().translate(_CONTROL)
+    data = text.replace("\r\n", "\n").encode("utf-8", "replace")
+    end = data.decode()[-SPELLED:]
+    before = data[: len(data) - len(end.encode())]
+    return _C1.sub(b"?", before.translate(_PLAIN)).decode() + end.translate(_CONTROL)

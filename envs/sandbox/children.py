@@ -112,10 +112,9 @@ class Child:
                 while fd in self.open and len(self.said[fd]) <= most and (data := os.read(fd, CHUNK)):
                     self.said[fd] += data
 
-    def said_text(self, most: int) -> tuple[str, str]:
-        """What the child wrote to stdout and to stderr, as text, from at most the first `most` bytes of each."""
-        out, err = (bytes(self.said[fd][:most]).decode("utf-8", "replace") for fd in (self.out, self.err))
-        return out, err
+    def said_until(self, most: int) -> tuple[bytes, bytes]:
+        """What the child wrote to stdout and to stderr, at most the first `most` bytes of each."""
+        return bytes(self.said[self.out][:most]), bytes(self.said[self.err][:most])
 
 
 class ChildPool:
@@ -197,7 +196,8 @@ class ChildPool:
         if not child.ready:
             self._coming -= 1
             child.drain(CHUNK)
-            self.failure = child.said_text(CHUNK)[1] or f"the sandbox's child was lost ({child.status})"
+            said = child.said_until(CHUNK)[1].decode("utf-8", "replace")
+            self.failure = said or f"the sandbox's child was lost ({child.status})"
         elif child in self._ready:
             self._ready.remove(child)
         self.dying -= child.dying

@@ -1,8 +1,9 @@
 """The fork server: a process of its own that hands programs to locked-in children, and bounds what they use.
 
-It speaks length-prefixed JSON on its stdin and stdout. When its stdin ends, so do it and all its children. Children are
-forked by the seed (`process_seed.py`), which holds nothing; some always wait locked in, each for one program or one
-session. What takes long, counting and removing what programs left, is done by two processes beside the loop.
+It speaks length-prefixed JSON on its stdin and stdout; the outputs stand behind an answer as they are. When its stdin
+ends, so do it and all its children. Children are forked by the seed (`process_seed.py`), which holds nothing; some
+always wait locked in, each for one program or one session. What takes long, counting and removing what programs left,
+is done by two processes beside the loop.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class ForkServer:
             self._bury(child)
         for order in [order for order in self.waiting if order["session"] == session]:
             self.waiting.remove(order)
-            _send({"id": order["id"], "stdout": "", "stderr": OVER, "status": -signal.SIGKILL, "seconds": 0.0})
+            _send({"id": order["id"], "status": -signal.SIGKILL, "seconds": 0.0}, b"", OVER.encode())
         self.ended.discard(session)
 
     def _start_waiting(self) -> None:
@@ -146,7 +147,7 @@ class ForkServer:
         if self.waiting and self.pool.failure:
             order, failure = self.waiting.popleft(), self.pool.failure
             self.pool.failure = ""
-            _send({"id": order["id"], "stdout": "", "stderr": failure, "status": 120, "seconds": 0.0})
+            _send({"id": order["id"], "status": 120, "seconds": 0.0}, b"", failure.encode())
 
     def _new(self, order: Mapping[str, Any]) -> Child:
         session = order["session"]
@@ -270,12 +271,12 @@ class ForkServer:
             self._count(child)
         if asked is None:
             return
-        out, err = child.said_text(self.bounds.output_bytes)
+        out, err = child.said_until(self.bounds.output_bytes)
         if note:
-            err = f"{err}\n{note}".strip()
+            err = b"%b\n%b" % (err, note.encode())
         if child.restarted:
-            err, child.restarted = f"{LOST}\n{err}".strip(), False
-        _send({"id": asked["id"], "stdout": out, "stderr": err, "status": status, "seconds": seconds})
+            err, child.restarted = b"%b\n%b" % (LOST.encode(), err), False
+        _send({"id": asked["id"], "status": status, "seconds": seconds}, out, err.strip() if note else err)
 
     def _bury(self, child: Child) -> None:
         """End a child; what is left of it is removed when it is dead."""
@@ -289,9 +290,9 @@ class ForkServer:
             self.ended.add(child.session)
 
 
-def _send(said: Mapping[str, Any]) -> None:
-    data = json.dumps(said).encode()
-    view = memoryview(struct.pack("<I", len(data)) + data)
+def _send(said: Mapping[str, Any], *outputs: bytes) -> None:
+    data = json.dumps({**said, "outputs": [len(one) for one in outputs]}).encode()
+    view = memoryview(b"".join((struct.pack("<I", len(data)), data, *outputs)))
     while view:
         view = view[os.write(1, view) :]
 

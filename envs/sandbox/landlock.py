@@ -57,6 +57,8 @@ MOST_WAITING = 32
 """Children that wait locked in for a program: two for each core, and two, up to this many."""
 CORES_OF_A_SEED = 4
 """One process forks one child after the other; so many cores' programs end while it does."""
+MOST_CODE = 1 << 20
+"""Characters of a program."""
 START_SECONDS, GRACE_SECONDS = 60.0, 10.0
 _PROBE = """
 import socket
@@ -116,6 +118,8 @@ class LandlockSandbox:
 
     async def run(self, code: str, session: str = "") -> Execution:
         """Run a program. A crash, a refusal by the sandbox, or an end at a limit is a result as well."""
+        if len(code) > MOST_CODE:
+            return Execution("", f"a program has at most {MOST_CODE} characters, this one {len(code)}", 1, 0.0)
         server = self.server()
         session = session if self.sessions else ""
         number, future = server.ask(code, session, session in self._lost)
@@ -129,7 +133,7 @@ class LandlockSandbox:
         except asyncio.CancelledError:
             server.drop(number)
             raise
-        return Execution(harmless(said["stdout"]), harmless(said["stderr"]), said["status"], round(said["seconds"], 4))
+        return Execution(*said["outputs"], said["status"], round(said["seconds"], 4))
 
     def end_session(self, session: str) -> None:
         """An episode is over: what was kept for it goes."""
@@ -158,9 +162,9 @@ class LandlockSandbox:
     def _probe(server: _ServerProcess) -> None:
         """Nothing runs before it has been seen that the walls hold."""
         said = server.ask(_PROBE, "")[1].result(START_SECONDS)
-        if said["stdout"].split() != ["held", "held"]:
+        if said["outputs"][0].split() != ["held", "held"]:
             server.close()
-            raise ConfigError(f"the sandbox does not hold on this machine: {said['stdout']}{said['stderr']}"[:300])
+            raise ConfigError(f"the sandbox does not hold on this machine: {''.join(said['outputs'])}"[:300])
 
 
 def _cores() -> int:
@@ -288,8 +292,15 @@ def _heard(stdout: Any) -> dict[str, Any] | None:
     """The next answer; None where the server ended, be it in the middle of one."""
     head = stdout.read(4)
     size = struct.unpack("<I", head)[0] if len(head) == 4 else 0
-    said = stdout.read(size)
-    return json.loads(said) if size and len(said) == size else None
+    data = stdout.read(size)
+    if not size or len(data) < size:
+        return None
+    said: dict[str, Any] = json.loads(data)
+    outputs = [stdout.read(size) for size in said["outputs"]]
+    if [len(one) for one in outputs] != said["outputs"]:
+        return None
+    # In this thread, and not in the loop of who waits.
+    return {**said, "outputs": [harmless(one.decode("utf-8", "replace")) for one in outputs]}
 
 
 def _end(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
+
 import pytest
 
 from toolorchestra.envs.base.secrets import Address, Secrets
@@ -23,6 +26,19 @@ KEY = "sk-0123456789abcdefghij"
 )
 def test_a_key_and_its_pieces_go(text: str, left: str) -> None:
     assert Secrets(KEY, "", "abc").scrubbed(text) == left
+
+
+def test_long_keys_cost_no_more_than_short_ones() -> None:
+    token = hashlib.sha512(b"seed").hexdigest() * 16
+    text = f"{'The river rises in the mountains. ' * 30_000}{token[700:720]} and {token[5:16]}"
+
+    def seconds(key: str) -> float:
+        scrubber, started = Secrets(key), time.process_time()
+        left = scrubber.scrubbed(text)
+        assert left.endswith(f" {'[key]' if key == token else token[700:720]} and {token[5:16]}")
+        return time.process_time() - started
+
+    assert seconds(token) < 5 * seconds(KEY) + 0.1
 
 
 @pytest.mark.parametrize("text", ["a/b+c d%e", "a%2Fb%2Bc%20d%25e", "a%2fb%2bc%20d%25e", "YS9iK2MgZCVl"])

@@ -21,7 +21,7 @@ import pytest
 
 from tests.support.hostile_programs import examine, programs, works
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.sandbox import Bounds, Execution, harmless
+from toolorchestra.envs.sandbox import SPELLED, Bounds, Execution, harmless
 from toolorchestra.envs.sandbox.confine import (
     AARCH64,
     ARCHITECTURES,
@@ -389,6 +389,33 @@ def test_the_filter_is_built_for_both_machines() -> None:
 
 def test_output_cannot_steer_a_terminal() -> None:
     assert harmless("a\tb\r\n\x1b[2J\x9b1m\x07\ud800ü") == "a\tb\n\\x1b[2J\\x9b1m\\x07?ü"
+    assert harmless("\x9b\x00x\r\n" + "ü" * SPELLED) == "??x\n" + "ü" * SPELLED
+
+
+@needs_landlock
+def test_floods_of_output_and_long_programs_delay_nobody(sandbox: LandlockSandbox) -> None:
+    flood = "import sys\nfor s in (sys.stdout, sys.stderr): s.write('\\0' * (1 << 19)); print(7, file=s)"
+
+    async def together() -> tuple[list[Execution], float]:
+        worst = 0.0
+
+        async def ticks() -> None:
+            nonlocal worst
+            while True:
+                before = time.thread_time()
+                await asyncio.sleep(0)
+                worst = max(worst, time.thread_time() - before)
+
+        watch = asyncio.create_task(ticks())
+        done = await asyncio.gather(*(sandbox.run(flood) for _ in range(8)))
+        watch.cancel()
+        return list(done), worst
+
+    done, worst = asyncio.run(together())
+    size = (1 << 19) + 2 + 3 * (SPELLED - 2)
+    assert {(len(one.stdout), one.stdout[-6:], one.stderr[-6:]) for one in done} == {(size, "\\x007\n", "\\x007\n")}
+    assert worst < 0.05
+    assert run(sandbox, "#" * (1 << 22)).stderr == "a program has at most 1048576 characters, this one 4194304"
 
 
 def test_nothing_falls_back_to_running_without_walls(monkeypatch: pytest.MonkeyPatch) -> None:
