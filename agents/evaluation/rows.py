@@ -67,6 +67,8 @@ class EvaluationRow:
     """How often each tool was called, by its countable key."""
     models: Mapping[str, str] = field(default_factory=dict)
     """The model behind each key that has one."""
+    replies: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Requests by model: asked, and of these refused, failed, empty and cut at the limit of a reply's length."""
     groups: Mapping[str, str] = field(default_factory=dict)
     """What figures can be split by: subject, level, hops, domain, difficulty."""
     preference: Mapping[str, Any] = field(default_factory=dict)

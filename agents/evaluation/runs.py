@@ -7,7 +7,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,12 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.files import append_line, write_json
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.money.ledger import NO_REPLIES, Replies
 from toolorchestra.envs.wrappers.record import trajectory_line
 
 RunKey = tuple[str, str, str, str, int]
+SILENT = 5
+"""Replies without a word that tell that a model is not as it should be, where it never said one."""
 
 
 @dataclass
@@ -80,6 +83,8 @@ class EvaluationRun:
     """What players that learn first paid for it, in words."""
     ended_by: BaseException | None = None
     """What broke the run off."""
+    replies: dict[str, Replies] = field(default_factory=dict)
+    """What came of the requests to each model, over all rows."""
     cached: bool = False
     """Whether a cache answers: then a trial that is played again is billed what it paid before, too."""
 
@@ -128,6 +133,8 @@ class EvaluationRun:
         assert self.folder is not None
         _rewrite(self.folder / RETRIED, lambda row: True)  # without a line that a kill tore
         self.rows = {row.key: row for row in there if row.status == "ended"}
+        for row in self.rows.values():
+            self._count(row)
         self._set_aside([row for row in there if row.status != "ended"])
 
     def _set_aside(self, again: Sequence[EvaluationRow]) -> None:
@@ -193,6 +200,33 @@ class EvaluationRun:
             append_line(self.folder / TRAJECTORIES, trajectory_line(trajectory))
             append_line(self.folder / ROWS, line_of(row))
         self.rows[row.key] = row
+        self._count(row)
+
+    def _count(self, row: EvaluationRow) -> None:
+        for model, counts in row.replies.items():
+            self.replies[model] = self.replies.get(model, NO_REPLIES).plus(counts)
+
+    def silent(self, models: Iterable[str]) -> str:
+        """Which of these models has said nothing in any of its first replies, and so is not as it should be, in a
+        sentence; "" for none. The outcomes of all trials that asked it are not known then."""
+        for model in models:
+            count = self.replies[model]
+            nothing = count.refused + count.empty
+            if nothing >= SILENT and nothing + count.failed >= count.asked:
+                why = f"model {model!r} has answered none of {count.asked} requests: {count.empty} replies were empty, "
+                why += f"{count.refused} requests refused. Look at its server's log and at output_tokens of its entry"
+                self._lose(model, why)
+                return why
+        return ""
+
+    def _lose(self, model: str, why: str) -> None:
+        for key, row in self.rows.items():
+            if model in row.replies and row.status == "ended":
+                self.rows[key] = replace(row, status="failed", right=None, failure=why)
+        if self.folder is not None:
+            fresh = (self.folder / ROWS).with_suffix(".new")
+            fresh.write_bytes(b"".join(map(line_of, self.rows.values())))
+            fresh.replace(self.folder / ROWS)
 
     async def play(self, contest: Contest, at_once: int, watch: Callable[[EvaluationRow], None] | None = None) -> None:
         """Play what the contest still lacks. `watch` is told of each row. Raises ConfigError, when all that had begun

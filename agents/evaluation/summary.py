@@ -35,6 +35,7 @@ from toolorchestra.agents.evaluation.statistics import (
 from toolorchestra.agents.rollouts.grpo import Measure
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import ACCURATE, GENERAL, Preference
+from toolorchestra.envs.money.ledger import NO_REPLIES, Replies
 from toolorchestra.envs.money.prices import CLASSES, NANO
 
 
@@ -107,6 +108,8 @@ class Figures:
     calls: Mapping[str, float]
     """A trial's, by countable key."""
     calls_by_model: Mapping[str, float]
+    replies: Mapping[str, Replies]
+    """What came of the requests to each model, of experts, judges and users too, over all that was played."""
     entropy: float
     """Entropy of calls over models, in nats."""
     most_used: str
@@ -169,6 +172,8 @@ def as_plain(value: Any) -> Any:
         return {**made, "value": value.value, "unknown": value.unknown} if isinstance(value, Share) else made
     if isinstance(value, Mapping):
         return {str(key): as_plain(one) for key, one in value.items()}
+    if isinstance(value, Replies):
+        return value._asdict()
     if isinstance(value, list | tuple):
         return [as_plain(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -284,6 +289,7 @@ def _figures(
         turns=sum(row.turns for row in ended) / n if ended else None,
         calls={key: count / n for key, count in calls.items()},
         calls_by_model={model: count / n for model, count in by_model.items()},
+        replies=_replies(rows),
         entropy=entropy(by_model),
         most_used=most,
         most_used_share=share,
@@ -350,6 +356,14 @@ def _calls(rows: Sequence[EvaluationRow]) -> tuple[dict[str, int], dict[str, int
             if model := row.models.get(key):
                 models[model] += count
     return _summed(rows, "calls"), dict(sorted(models.items()))
+
+
+def _replies(rows: Iterable[EvaluationRow]) -> dict[str, Replies]:
+    made: dict[str, Replies] = {}
+    for row in rows:
+        for model, counts in row.replies.items():
+            made[model] = made.get(model, NO_REPLIES).plus(counts)
+    return dict(sorted(made.items()))
 
 
 def _same_task(row: EvaluationRow) -> tuple[str, str, str, int]:

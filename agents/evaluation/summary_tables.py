@@ -15,6 +15,7 @@ from toolorchestra.agents.evaluation.controllability import NO_PREFERENCE, Prefe
 from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.evaluation.statistics import Interval, Share
 from toolorchestra.agents.evaluation.summary import Figures, RunSummary, SolvedCost
+from toolorchestra.envs.money.ledger import Replies
 from toolorchestra.envs.money.prices import CLASSES, ROLES
 
 Table = Sequence[Sequence[str]]
@@ -75,7 +76,7 @@ def _tables(policies: Sequence[Figures], groups: Sequence[Figures]) -> list[Tabl
         made.append(_groups(groups))
     if any(f.calls for f in policies):
         made += [_mean_calls("calls a trial, by tool", policies, lambda f: f.calls), _choices(policies)]
-    made += [_money(policies), _tokens(policies)]
+    made += [_replies(policies), _money(policies), _tokens(policies)]
     return [table for table in made if len(table) > 1]
 
 
@@ -172,6 +173,17 @@ def _money(figures: Sequence[Figures]) -> Table:
         spent = [f"{f.usd_spent:.4f}", over, str(f.estimated_charges), preference, sheets]
         rows.append([f.policy, *(number(f.cents_by_role.get(role, 0.0)) for role in roles), *spent])
     return [head, *rows]
+
+
+def _replies(figures: Sequence[Figures]) -> Table:
+    """The models whose requests did not all have a good reply."""
+    rows = [
+        [f.policy, model, str(count.asked), *(f"{100 * n / count.asked:.1f}" for n in count[1:])]
+        for f in figures
+        for model, count in f.replies.items()
+        if any(count[1:])
+    ]
+    return [["without a good reply", "model", "requests", *(f"{name} %" for name in Replies._fields[1:])], *rows]
 
 
 def _tokens(figures: Sequence[Figures]) -> Table:
@@ -291,6 +303,8 @@ def _flat(f: Figures) -> dict[str, object]:
     row |= {f"tokens_{role}_{name}": n for role, counts in f.tokens.items() for name, n in counts.items()}
     row |= {f"calls_{key}": count for key, count in f.calls.items()}
     row |= {f"calls_of_model_{model}": count for model, count in f.calls_by_model.items()}
+    for model, count in f.replies.items():
+        row |= {f"{name}_of_model_{model}": n for name, n in count._asdict().items()}
     for name, rates in (("pass_hat", f.pass_hat), ("pass_at", f.pass_at)):
         row |= {f"{name}_{k}_{side}": getattr(rate, side) for k, rate in rates.items() for side in ("low", "high")}
     return row

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolorchestra.agents.evaluation.rows import EvaluationRow, Status, bill_of
+from toolorchestra.agents.policies.base import unreal
 from toolorchestra.envs.base.cassette import PAYER
 from toolorchestra.envs.base.errors import ConfigError, WrongSetting, one_line
 from toolorchestra.envs.episode.episode import Episode, Step
@@ -172,6 +173,7 @@ def _row(trial: Trial, started: Started, info: Mapping[str, Any], failure: str) 
         **bill_of([*episode.ledger]),
         calls=dict(episode.calls),
         models={offer.alias: offer.model for tool in episode.world.toolbox for offer in tool.offers},
+        replies={model: [*count] for model, count in sorted(episode.context.bill.replies.items())},
         groups={name: str(told[name]) for name in _GROUPS if name in told},
         preference=_preference(episode),
         over_budget_usd=info.get("over_budget_usd", 0.0),
@@ -285,7 +287,7 @@ class ContestPlay:
     ) -> None:
         self._run, self._contest, self._watch = run, contest, watch
         self._gates, self._places = Gates(), asyncio.Semaphore(at_once)
-        self._cap = contest.made.rules.spend_cap
+        self._cap, self._real = contest.made.rules.spend_cap, not unreal(contest.made)
         cell = (contest.env, contest.split, contest.policy)
         ended = [row.nano_usd for row in run.rows.values() if row.key[:3] == cell and row.status == "ended"]
         self._spending = Spending(self._cap, ended)
@@ -322,6 +324,8 @@ class ContestPlay:
             done = await self._played(trial)
             self._wrong = self._wrong or done.wrong
             self._run.add(done.row, done.trajectory)
+            if self._wrong is None and self._real and (silent := self._run.silent(done.row.replies)):
+                self._wrong = WrongSetting(silent)
             if self._watch is not None:
                 self._watch(done.row)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
+from toolorchestra.envs.base.actions import UNTHINK
+from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.base.types import Question, Transcript
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import EXPERT, Tokens, Usage
@@ -85,13 +87,23 @@ class ChatModel(Protocol):
 
 
 async def ask(models: ChatModel, request: ChatRequest) -> Completion:
-    """One completion, booked on the request's bill also where the backend does not book it itself."""
-    completion = await models.complete(request)
+    """One completion, booked on the request's bill also where the backend does not book it itself, and counted there:
+    also where none came."""
+    bill = request.bill
+    try:
+        completion = await models.complete(request)
+    except BaseException as err:
+        if bill.cap is None or not bill.cap.used_up:  # else it was not asked
+            refused = isinstance(err, ToolError)
+            bill.asked(request.model, refused=refused, failed=not refused)
+        raise
     if not completion.booked:
-        request.bill.add(completion.usage)
+        bill.add(completion.usage)
         completion = completion._replace(booked=True)
     if not isinstance(completion.text, str):
         raise TypeError(f"a completion's text is text, got {type(completion.text).__name__} from {request.model!r}")
+    said = completion.text.rpartition(UNTHINK)[2]
+    bill.asked(request.model, empty=not said or said.isspace(), cut=completion.cut)
     return completion
 
 

@@ -3,7 +3,7 @@
 A call tries its endpoints in order. A request that fails for a reason which may pass (429, 5xx, a broken or silent
 connection, a reply that is cut off) is made again, after the time the server asks for or a jittered back-off, until the
 retries or the patience are used up: then it is an Outage, and the episode is marked failed. What the server refuses for
-good is an Outage too, unless it says that the request itself is wrong (400, 422): that is a ToolError, which the agent
+good is an Outage too, unless it says that the request's text is wrong (400, 422): that is a ToolError, which the agent
 reads. An empty reply is a reply: it is billed once and not asked for again.
 
 Each reply is booked on the request's bill when it is read, one that cannot be used too. Of a streamed reply that broke

@@ -46,7 +46,15 @@ _MOST = re.compile(
 _PASSING = frozenset({408, 409, 425, 429})
 """Statuses that may pass, beside 5xx: the request is made again."""
 _OF_THE_REQUEST = frozenset({400, 422})
-"""Statuses that speak of what was sent, and so of what the agent asked for."""
+"""Statuses that speak of what was sent."""
+_OF_ITS_TEXT = re.compile(
+    r"context[ _](?:length|window|size)|above_max_length|too[ _](?:long|many tokens)|reduce the length|"
+    r"(?:string|prompt|input|messages?|text)\b.{0,40}\btoo large|token count.{0,40}exceeds|inputs. tokens|"
+    r"content[ _](?:filter|policy|management)|moderation|flagged|safety|usage polic|invalid_prompt",
+    re.IGNORECASE,
+)
+"""What a refusal says that speaks of the text or its length, which the agent can change; account, key, model and
+parameters it cannot."""
 
 
 def body(request: ChatRequest, served: Served) -> dict[str, Any]:
@@ -381,10 +389,10 @@ class Refusal(NamedTuple):
 
 
 def meaning(said: Refusal, endpoint: Endpoint, served: Served, answered: bool) -> Exception:
-    """What to raise. Only what is wrong with the request itself is for the agent to read: everything else is no answer
-    of its own, and fails the episode. `answered`: whether it ever did for this model."""
+    """What to raise. Only what is wrong with the text that was sent is for the agent to read: everything else is no
+    answer of its own, and fails the episode. `answered`: whether it ever did for this model."""
     status, text = said.status, said.text
-    if status in _OF_THE_REQUEST:
+    if said.of_the_request and _OF_ITS_TEXT.search(f"{said.code} {text}"):
         return ToolError(f"model {served.name!r} refused the request ({status}): {text}")
     if said.code == "insufficient_quota":
         return Outage(f"endpoint {endpoint.name!r} says that the account's quota is used up: {text}")
@@ -393,15 +401,20 @@ def meaning(said: Refusal, endpoint: Endpoint, served: Served, answered: bool) -
     if 300 <= status < 400:
         wrong = f"endpoint {endpoint.name!r} {text} as its base_url"
         return Outage(wrong) if answered else WrongSetting(wrong)
-    if status in (401, 403, 404) and not answered:
+    if (said.of_the_request or status in (401, 403, 404)) and not answered:
         return _wrong_setting(endpoint, served, status, text)
     why = "has no credit left for this account" if status == 402 else f"refused model {served.name!r}"
     return Outage(f"endpoint {endpoint.name!r} {why} ({status}): {text}")
 
 
 def _wrong_setting(endpoint: Endpoint, served: Served, status: int, text: str) -> WrongSetting:
-    """Warn of an endpoint that never answered for a model: key, address or model is wrong, which would end every
-    episode."""
+    """Warn of an endpoint that never answered for a model: account, key, address, model or a parameter is wrong, which
+    would end every episode."""
+    if status in _OF_THE_REQUEST:
+        return WrongSetting(
+            f"endpoint {endpoint.name!r} never answered for model {served.name!r}: it refuses how it is asked, or who "
+            f"asks ({status}): {text}"
+        )
     if status == 404:
         wanted = f"model {served.model or served.name!r}"
         return WrongSetting(f"endpoint {endpoint.name!r} has no {wanted} at {endpoint.address.url} (404): {text}")

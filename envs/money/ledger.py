@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolorchestra.envs.money.prices import EXPERT, NANO, REWARDED_ROLES, Charge, PriceSheet, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import WAIT_SECONDS, Hold, SpendCap
@@ -115,6 +115,27 @@ def by_class(tokens: Tokens) -> dict[str, int]:
     return {"input": tokens[0], "cached": tokens[1], "output": tokens[2], "reasoning": tokens[3]}
 
 
+class Replies(NamedTuple):
+    """How many requests there were to a model, and how many of them had no good reply."""
+
+    asked: int = 0
+    refused: int = 0
+    """The agent reads why."""
+    failed: int = 0
+    """No reply came."""
+    empty: int = 0
+    """The reply says nothing."""
+    cut: int = 0
+    """The reply broke off at the limit of its length."""
+
+    def plus(self, more: Sequence[int]) -> Replies:
+        """Both together."""
+        return Replies(*map(int.__add__, self, more))
+
+
+NO_REPLIES = Replies()
+
+
 class Bill:
     """What one call has used so far.
 
@@ -122,10 +143,12 @@ class Bill:
     result, with any exception, at its deadline, or cancelled. The spend cap counts it at the same moment.
     """
 
-    __slots__ = ("_above", "_beside", "_sheet", "cap", "usages")
+    __slots__ = ("_above", "_beside", "_sheet", "cap", "replies", "usages")
 
     def __init__(self, sheet: PriceSheet | None = None, cap: SpendCap | None = None, above: Bill | None = None) -> None:
         self.usages: list[Usage] = []
+        self.replies: dict[str, Replies] = {}
+        """What came of the requests to each model, of this call and of those beside it. It is never emptied."""
         self.cap = cap
         self._sheet = sheet
         self._above = above
@@ -141,6 +164,12 @@ class Bill:
         elif self.cap is not None and self._sheet is not None:
             self.cap.add(self._sheet.charge(usage).nano_usd)
 
+    def asked(self, model: str, *, refused: bool = False, failed: bool = False, empty: bool = False,
+              cut: bool = False) -> None:  # fmt: skip
+        """Count a request to a model, and what came of it."""
+        before = self.replies.get(model, NO_REPLIES)
+        self.replies[model] = before.plus(Replies(1, int(refused), int(failed), int(empty), int(cut)))
+
     def take(self) -> tuple[Usage, ...]:
         """What was booked, and the bill is empty again."""
         if not self.usages:
@@ -152,6 +181,7 @@ class Bill:
     def another(self) -> Bill:
         """An empty bill under the same prices and cap: for a call that runs beside others."""
         made = Bill(self._sheet, self.cap)
+        made.replies = self.replies
         self._beside = [other for other in self._beside if other.usages or other._beside]
         self._beside.append(made)
         return made

@@ -184,13 +184,15 @@ class RecordedModels:
         async def live() -> Mapping[str, Any]:
             if self.live is None:
                 raise ConfigError("no live model backend; name endpoints, or replay a cassette")
-            return {"text": (await ask(self.live, replace(request, bill=bill))).text}
+            said = await ask(self.live, replace(request, bill=bill))
+            return {"text": said.text, **({"cut": True} if said.cut else {})}
 
         reply, cached = await self._tape.play(asked, live, bill, varies=True)
         free = Usage(request.model, request.role)
         with self._tape.reading():
             text = _text(reply["text"])
-        return Completion(text, free if cached or not bill.usages else bill.usages[-1], booked=True)
+        used = free if cached or not bill.usages else bill.usages[-1]
+        return Completion(text, used, reply.get("cut") is True, booked=True)
 
 
 class RecordedRetriever:

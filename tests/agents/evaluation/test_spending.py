@@ -103,7 +103,12 @@ def words(tmp_path: Path, server: Loopback, *more: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("refused", "status", "says"),
-    [(judged, 404, "has no model 'gpt-5-mini'"), (hired, 403, "refused a call without a key")],
+    [
+        (judged, 404, "has no model 'gpt-5-mini'"),
+        (hired, 403, "refused a call without a key"),
+        (hired, 400, "never answered for model"),
+        (hired, 200, "has answered none of"),
+    ],
 )  # fmt: skip
 def test_it_ends_the_run_early_and_a_mended_run_goes_on(
     tmp_path: Path,
@@ -115,7 +120,8 @@ def test_it_ends_the_run_early_and_a_mended_run_goes_on(
     wrong = True
 
     def reply(asked: ReceivedRequest) -> ServerReply:
-        return ServerReply("no", status) if wrong and refused(asked) else expert(asked)
+        said = ServerReply("", 200) if status == 200 else ServerReply("no", status)
+        return said if wrong and refused(asked) else expert(asked)
 
     with Loopback(reply) as server:
         assert evaluate.main(words(tmp_path, server)) == 2
@@ -127,7 +133,7 @@ def test_it_ends_the_run_early_and_a_mended_run_goes_on(
         assert all(says in row.failure and row.nano_usd > 0 for row in failed)
         assert (told.out + told.err).count(says) == 1
         assert f"failed {len(failed)} times: by the error that ended the run" in told.out
-        assert told.err.startswith("error: endpoint 'here' ")
+        assert told.err.startswith("error: ")
         assert "; mend it, then go on with --resume" in told.err
         assert json.loads((tmp_path / "run" / SUMMARY).read_text())
         wrong = False

@@ -17,6 +17,7 @@ from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.evaluation.statistics import Interval, wilson
 from toolorchestra.agents.evaluation.summary import read_planned, summarise, unknown_note
 from toolorchestra.agents.evaluation.summary_tables import (
+    as_csv,
     as_markdown,
     as_text,
     piped,
@@ -45,6 +46,23 @@ def test_money_time_and_calls_are_means_of_what_ended() -> None:
     assert figures.usd_spent == pytest.approx(0.12)
     # all 12 cents bought one solved task, or two if the failed one would have been
     assert (figures.cents_per_solved.low, figures.cents_per_solved.high) == (pytest.approx(6.0), pytest.approx(12.0))
+
+
+def test_requests_without_a_good_reply_are_counted_by_model() -> None:
+    rows = [
+        made_row("a", replies={"gpt-5": [3, 1, 0, 1, 0], "gpt-5-mini": [4, 0, 0, 0, 0]}),
+        made_row("b", None, replies={"gpt-5": [1, 0, 1, 0, 0]}),
+        made_row("a", policy="other"),
+    ]
+    summary = summarise(rows)
+    assert summary.policies[0].replies["gpt-5"] == (4, 1, 1, 1, 0)
+    table = as_text(summary).split("without a good reply")[1].splitlines()
+    assert table[0].split() == ["model", "requests", "refused", "%", "failed", "%", "empty", "%", "cut", "%"]
+    assert table[1].split() == ["cheap", "gpt-5", "4", "25.0", "25.0", "25.0", "0.0"]
+    assert "gpt-5-mini" not in as_text(summary)
+    counts = summary.to_json()["policies"][0]["replies"]["gpt-5-mini"]
+    assert counts == {"asked": 4, "refused": 0, "failed": 0, "empty": 0, "cut": 0}
+    assert ",refused_of_model_gpt-5," in as_csv(summary)
 
 
 def test_judges_and_users_stand_apart() -> None:

@@ -383,6 +383,43 @@ def test_a_proxy_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, p
     assert "hush" not in str(caught.value)
 
 
+@pytest.mark.parametrize("status", [400, 422])
+@pytest.mark.parametrize(
+    "says",
+    [
+        "Billing hard limit has been reached (billing_hard_limit_reached)",
+        "API key not valid. Please pass a valid API key. INVALID_ARGUMENT",
+        "Unsupported value: 'temperature' does not support 0 with this model.",
+        "Your organization must be verified to stream this model.",
+    ],
+)
+def test_a_refusal_of_account_or_settings_is_not_the_agents(says: str, status: int) -> None:
+    """It is a wrong setting where the model never answered, and an outage where it did before."""
+    with Loopback(scripted([ServerReply(says, status), ServerReply("42"), ServerReply(says, status)])) as server:
+        models = backend(server)
+        with pytest.raises(WrongSetting, match=rf"never answered for model 'qwen3-32b': .*\({status}\): "):
+            run(models, asks())
+        assert run(models, asks())[0].text == "42"
+        with pytest.raises(Outage, match=rf"refused model 'qwen3-32b' \({status}\): "):
+            run(models, asks())
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.",
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        "The input token count (1200000) exceeds the maximum number of tokens allowed",
+        "the request exceeds the available context size, try increasing it",
+        "The response was filtered due to the prompt triggering the content management policy. content_filter",
+        "Invalid prompt: your prompt was flagged as potentially violating our usage policy.",
+    ],
+)
+def test_a_refusal_of_the_text_is_the_agents_to_read(says: str) -> None:
+    with Loopback(lambda _: ServerReply(says, 400)) as server, pytest.raises(ToolError, match=r"request \(400\): "):
+        run(backend(server), asks())
+
+
 def test_the_key_is_sent_and_appears_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_KEY", CANARY)
 
