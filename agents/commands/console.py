@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -22,6 +23,8 @@ from toolorchestra.agents.training.checkpoint import CheckpointError
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, WithOption, spelled
 
 DONE, FAILED, USAGE, STOPPED = 0, 1, 2, 130
+_FLAGS = (tyro.conf.FlagCreatePairsOff,)
+"""So that there is --resume, and no --no-resume beside it."""
 Options = TypeVar("Options")
 
 
@@ -61,9 +64,41 @@ def read_options(
     kind: type[Options], given: Sequence[str] | None, about: str | None = None, default: Any = tyro.MISSING_NONPROP
 ) -> Options:
     """The options of a command line. Ends the process, with a box that says why, where they are wrong."""
-    flags = (tyro.conf.FlagCreatePairsOff,)  # --resume, and no --no-resume beside it
-    read: Options = tyro.cli(kind, args=given, description=about, default=default, config=flags)
+    words = _gathered(kind, sys.argv[1:] if given is None else given, default)
+    read: Options = tyro.cli(kind, args=words, description=about, default=default, config=_FLAGS)
     return read
+
+
+def _gathered(kind: type[Options], given: Sequence[str], default: Any) -> list[str]:
+    """The words with each option once: of one that comes again and takes several values they stand together. tyro would
+    drop the earlier ones. Raises ConfigError where one comes again that takes a single value."""
+    parts: list[list[str]] = [[]]
+    for word in given:
+        flag, equals, value = word.partition("=")
+        if word.startswith("--"):
+            parts.append([flag.replace("_", "-"), *([value] if equals else [])])
+        else:
+            parts[-1].append(word)
+    flags = [part[0] for part in parts[1:]]
+    if len(set(flags)) == len(flags):  # by far the commonest, and reading the options once more takes a while
+        return [*given]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        parser = tyro.extras.get_parser(kind, default=default, config=_FLAGS)
+    takes = {flag: action for action in parser._actions for flag in action.option_strings}
+    kept: dict[str, list[str]] = {}
+    apart = [*parts[0]]
+    for flag, *values in parts[1:]:
+        action = takes.get(flag)
+        if flag in kept and action is not None and action.nargs == "*":
+            kept[flag] += values
+        elif flag in kept and action is not None:
+            raise ConfigError(f"{flag} stands there twice, and takes one value; leave one out")
+        elif type(action).__name__ == "_AppendAction":  # of tyro's own argparse
+            apart += [flag, *values]
+        else:
+            kept[flag] = values
+    return [*apart, *(word for flag, values in kept.items() for word in (flag, *values))]
 
 
 def _with_option(err: WithOption) -> str:

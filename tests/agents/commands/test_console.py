@@ -13,6 +13,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
+import tyro
 
 from tests.command_line import unboxed
 from tests.support.loopback import Loopback, ServerReply
@@ -36,6 +37,35 @@ class SomeOptions:
 
     def __post_init__(self) -> None:
         check_counts(self, {"number": 2})
+
+
+@dataclass(frozen=True)
+class ListOptions(SomeOptions):
+    """What a command takes that takes lists."""
+
+    policy: tuple[str, ...] = ()
+    """Several."""
+    env: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
+    """Several, of several words."""
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ("--policy a --number 5 --policy b c", ListOptions(5, policy=("a", "b", "c"))),
+        ("--policy=a --policy=b --again", ListOptions(again=True, policy=("a", "b"))),
+        ("--env a b --policy c --env d", ListOptions(policy=("c",), env=(("a", "b"), ("d",)))),
+        ("--env a --policy c --env d --policy e", ListOptions(policy=("c", "e"), env=(("a",), ("d",)))),
+    ],
+)
+def test_an_option_that_comes_again_adds_to_what_it_said(words: str, given: ListOptions) -> None:
+    assert console.read_options(ListOptions, words.split()) == given
+
+
+@pytest.mark.parametrize("words", ["--number 5 --number 6", "--number=5 --number=5", "--again --policy a --again"])
+def test_an_option_of_one_value_is_refused_the_second_time(words: str) -> None:
+    with pytest.raises(ConfigError, match=r"--(number|again) stands there twice, and takes one value; leave one out"):
+        console.read_options(ListOptions, words.split())
 
 
 def ending(error: BaseException) -> int:
