@@ -26,7 +26,6 @@ from toolorchestra.agents.commands.console import (
     say,
 )
 from toolorchestra.agents.commands.evaluation_setup import (
-    FILE,
     EvaluateOptions,
     backend_words,
     contests_of,
@@ -185,8 +184,7 @@ def _show(given: EvaluateOptions, evaluation: EvaluationRun, contests: Sequence[
     summary = summarise(evaluation.rows.values(), planned_of(contests))
     if evaluation.folder is not None:
         write_json(evaluation.folder / SUMMARY, summary.to_json())
-    models = "" if FILE in backend_words(given.backends) else ", models SIMULATED"
-    label = ", SIMULATED" if simulated(contests) else models
+    label = "" if not simulated(contests) else ", models SIMULATED" if given.backends else ", SIMULATED"
     versions = dict.fromkeys(getattr(contest.made.source, "version", "") for contest in contests)
     told = "".join(f", {version}" for version in versions if version)
     prices = ", ".join(dict.fromkeys(contest.made.sheet.sheet_id for contest in contests))

@@ -23,10 +23,9 @@ from toolorchestra.agents.rollouts.rollout import Job, factory_of
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.registration import NAMESPACE, ids, spec_of
+from toolorchestra.envs.tools.backends import names_models
 from toolorchestra.envs.tools.tool_config import Half
 
-_REAL = frozenset(("backends", "dataset"))
-"""Arguments that name real models or real questions."""
 DUMPED_GROUPS = 1
 """Groups of a dumped step whose rollouts are recorded."""
 
@@ -59,7 +58,7 @@ def simulated(config: TrainConfig) -> bool:
 
 def _real(arguments: Mapping[str, Any]) -> bool:
     # Tau2's `experts` are models by alias; those of questions are simulated, by their name or file.
-    return not _REAL.isdisjoint(arguments) or isinstance(arguments.get("experts"), Mapping)
+    return names_models(arguments.get("backends")) or isinstance(arguments.get("experts"), Mapping)
 
 
 def job_of(mix: EnvMix, made: EpisodeFactory, seed: int, options: Mapping[str, Any] | None = None) -> Job:

@@ -31,7 +31,7 @@ from toolorchestra.agents.evaluation.run_files import (
     whole_manifest,
 )
 from toolorchestra.agents.evaluation.trials import ContestPlay, Trial
-from toolorchestra.agents.policies.base import Player
+from toolorchestra.agents.policies.base import Player, unreal
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.files import append_line, write_json
 from toolorchestra.envs.episode.episode import Episode
@@ -62,8 +62,8 @@ def planned_of(contests: Sequence[Contest]) -> dict[tuple[str, str, str], int]:
 
 
 def simulated(contests: Sequence[Contest]) -> bool:
-    """Whether nothing real stands behind the environments: no model, no index, no sandbox that a file named."""
-    return all(getattr(one.made.source, "backing", None) is None for one in contests)
+    """Whether no real model stands behind the environments, whatever index or sandbox does."""
+    return all(unreal(one.made) for one in contests)
 
 
 def digest_of_run(rows: Iterable[EvaluationRow]) -> str:

@@ -63,7 +63,8 @@ class PlayerOptions:
 
 def unreal(factory: EpisodeFactory) -> bool:
     """Whether the environment's models are simulated, or it has none."""
-    return getattr(factory.source, "backing", None) is None
+    backing = getattr(factory.source, "backing", None)
+    return backing is None or not backing.names_models
 
 
 def draws(seed: int, episode: Episode) -> random.Random:

@@ -217,6 +217,11 @@ class Backing:
         return self._around(made) if self._around else made
 
     @property
+    def names_models(self) -> bool:
+        """Whether real models answer; without, those that answer are simulated, whatever else is real."""
+        return self._own is not None or self.wanted.endpoints is not None
+
+    @property
     def models(self) -> ChatModel:
         """The models that the file names, over the cassette where there is one, with nothing of yours around them."""
         if self.cassette is not None:
@@ -280,6 +285,14 @@ def _sandbox(wanted: NamedBackends) -> Interpreter:
 
 
 _made: dict[tuple[str, int], Backing] = {}
+
+
+def names_models(named: object) -> bool:
+    """Whether what an environment is given as `backends` names real models. Nothing is opened for it."""
+    if isinstance(named, Backing):
+        return named.names_models
+    wanted = read(named) if isinstance(named, str | Path) else named
+    return wanted is not None and (not isinstance(wanted, NamedBackends) or wanted.endpoints is not None)
 
 
 def backing(named: str | Path | NamedBackends | Backing | ChatModel) -> Backing:

@@ -91,7 +91,7 @@ class QaSource:
         self.splits = (*SPLITS, datasets.ALL) if self.rows else SPLITS
         search = SearchSettings(shown_characters=self.shown_characters)
         self.skills = simulated.load_experts(self.experts)
-        if self.backing is None:
+        if self.backing is None or not (self.backing.names_models or self.backing.wanted.mode == "replay"):
             self._refuse_unknown_models()
         embedded = Backends(simulated.SimulatedModels(self.skills), self.retriever(), ArithmeticInterpreter(), search)
         self.behind = self.backing.over(embedded) if self.backing else embedded

@@ -57,8 +57,11 @@ def test_over_an_index_a_run_says_what_it_spent_and_its_replay_spends_the_same(t
     common = [*FRAMES, "--tasks", "2", "--policy", "cheap", "random", "--backends", "index=embedded"]
     said = []
     for mode in ("record", "replay"):
-        assert evaluate.main([*common, f"{mode}={tape}"]) == 0
+        out = tmp_path / mode
+        assert evaluate.main([*common, f"{mode}={tape}", "--out", str(out)]) == 0
         said.append(capsys.readouterr().out)
+        assert said[-1].startswith("prices paper-2025-11, models SIMULATED\n")  # whatever index is searched
+        assert json.loads((out / "manifest.json").read_text())["simulated"] is True
     spent = [re.findall(r"^([\d.]+) \$ for the trials; digest (\w+)$", out, re.M) for out in said]
     assert len(spent[0]) == 1
     assert spent[0] == spent[1]

@@ -6,13 +6,21 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.agents.training.even_source import ENV_ID, TASKS
 from toolorchestra.agents.configuration.config import EnvMix
-from toolorchestra.agents.configuration.environments import ChosenTask, check_order, chosen_tasks, every_task, training
+from toolorchestra.agents.configuration.environments import (
+    ChosenTask,
+    check_order,
+    chosen_tasks,
+    every_task,
+    simulated,
+    training,
+)
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
@@ -39,6 +47,15 @@ def test_tasks_follow_from_the_seed_and_the_step() -> None:
     made = [seeds(chosen_tasks(replace(MIX, seed=seed), step)) for seed, step in itertools.product((0, 1), (3, 4))]
     assert len({tuple(tasks) for tasks in made}) == len(made)
     assert seeds(chosen_tasks(MIX, 3)) == made[0]
+
+
+def test_a_run_is_simulated_where_no_model_is_real(tmp_path: Path) -> None:
+    """Whatever else a backends file or a data set names."""
+    index, models = tmp_path / "index.toml", tmp_path / "models.toml"
+    index.write_text('[retrieval]\nindex = "embedded"\n')
+    models.write_text('[endpoints.here]\nbase_url = "http://127.0.0.1:1/v1"\n[models."*"]\n')
+    for arguments, expected in (({}, True), ({"backends": str(index)}, True), ({"backends": str(models)}, False)):
+        assert simulated(replace(MIX, environments=(replace(HLE, arguments=arguments),))) is expected
 
 
 def test_environments_come_as_often_as_they_weigh() -> None:
