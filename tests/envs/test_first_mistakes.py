@@ -68,7 +68,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 (lambda: made(backends={"gpt-5": "http://x"}), "backends is a TOML or JSON file, got {'gpt-5': 'http://x'}"),
 (lambda: made(dataset="q.jsonl"), 'give backends=FILE whose table [retrieval] has index = "FOLDER"'),
 (lambda: made(experts="none.json"), "a file of experts {\"law\": {...}, \"models\": {...}} expected at none.json"),
-(lambda: made(TOOLSCALE, user="gpt-5"), "SqlModelUser(models, model) of toolorchestra.envs.domains.toolscale.user"),
+(lambda: made(TOOLSCALE, user="gpt-5"), "Or name the model that plays it, with backends=FILE"),
     # vectors,
 (lambda: OrchestraVectorEnv("2", "none:None"), "num_envs must be a whole number from 1 up, got '2'"),  # type: ignore[arg-type],
 (

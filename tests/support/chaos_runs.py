@@ -21,7 +21,8 @@ import gymnasium as gym
 
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.domains.toolscale.user import SqlModelUser
+from toolorchestra.envs.domains.toolscale.model_user import written
+from toolorchestra.envs.domains.toolscale.user import Mood, SqlModelUser, SqlUserReply
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory, factory
 from toolorchestra.envs.models import ChatRequest, ScriptedModel
@@ -155,7 +156,8 @@ def _question(chaos: Chaos) -> Mapping[str, Any]:
 
 def _toolscale(chaos: Chaos) -> Mapping[str, Any]:
     models = chaos.models(ScriptedModel(_said))
-    return {"backends": models, "user": SqlModelUser(models, "gpt-5-mini")}
+    user = chaos.models(ScriptedModel(lambda request: written(SqlUserReply(_said(request), Mood()))))
+    return {"backends": models, "user": SqlModelUser(user, "gpt-5-mini")}
 
 
 def _tau2(chaos: Chaos) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -52,6 +52,8 @@ class EpisodeSoFar(NamedTuple):
     """The agent's earlier messages to the user."""
     writes: frozenset[str]
     """The domain's tools that change something."""
+    subject: frozenset[str] = frozenset()
+    """The words that the domain's policy is made of; see content."""
 
 
 class _Wanted(NamedTuple):
@@ -64,7 +66,7 @@ class _Wanted(NamedTuple):
 class FollowedRequests:
     """A task's requests as its user follows them. `writes` names the tools that change something."""
 
-    __slots__ = ("_changes", "_requests", "_task", "_verbs", "_wanted", "_words", "_writes")
+    __slots__ = ("_changes", "_requests", "_task", "_verbs", "_wanted", "_words", "_writes", "changing")
 
     def __init__(self, task: SqlTask, writes: frozenset[str]) -> None:
         self._task = task
@@ -72,7 +74,9 @@ class FollowedRequests:
         paths = (task.actions, *task.alternatives)
         self._requests = tuple(requests_along(task, path) for path in paths)
         along = (_along(path, of_path, writes) for path, of_path in zip(paths, self._requests, strict=True))
-        self._wanted = tuple(zip(*along, strict=True))
+        self._wanted: tuple[tuple[_Wanted, ...], ...] = tuple(zip(*along, strict=True))
+        self.changing = frozenset(n for n, ways in enumerate(self._wanted) if any(wanted.own for wanted in ways))
+        """The requests that change something."""
         self._words: dict[int, frozenset[str]] = {}
         self._changes: dict[int, frozenset[frozenset[str]]] = {}
         self._verbs: dict[int, frozenset[str]] = {}
@@ -122,19 +126,66 @@ class FollowedRequests:
     def named(self, number: int, text: str, progress: EpisodeSoFar) -> bool:
         """Whether a text names a change that a request needs and that has not been made: three of its words and values,
         or all where there are fewer."""
-        if not self.undone(number, progress):
-            return False
+        return self.undone(number, progress) and self._named(number, text)
+
+    def _named(self, number: int, text: str) -> bool:
         said = content(text)
         return any(len(said & change) >= min(NAMED, len(change)) for change in self._changes_of(number))
+
+    def _ways(self, number: int) -> Iterator[list[GoldCall]]:
+        """The calls that change something for a request, on each path."""
+        for path, requests in zip((self._task.actions, *self._task.alternatives), self._requests, strict=True):
+            yield [path[at] for at in requests[number].actions if path[at].name in self._writes]
+
+    def _calls_of(self, number: int) -> Iterator[GoldCall]:
+        for way in self._ways(number):
+            yield from way
+
+    def settled_by(self, made: GoldCall) -> frozenset[int]:
+        """The requests that a change is for: those with a call of the tool whose arguments are most like its own; none
+        where nobody wants it."""
+        alike: dict[int, int] = {}
+        for number in self.changing:
+            for call in self._calls_of(number):
+                if call.name == made.name:
+                    same = sum(made.arguments.get(name) == value for name, value in call.arguments.items())
+                    alike[number] = max(same, alike.get(number, 0))
+        return frozenset(number for number, same in alike.items() if same == max(alike.values()))
+
+    def asked_about(self, shown: Collection[int], text: str) -> frozenset[int]:
+        """The changes that a yes to a question is for: all that the user has asked for by now, unless the question
+        spells one of them out, with all values that are its own, and says nothing of another."""
+        open_ = self.changing.intersection(shown)
+        if len(open_) < 2:
+            return open_
+        own = self._own_values(open_)
+        spelt = [
+            n for n in open_ if self._named(n, text) and any(all(mentions(text, v) for v in way) for way in own[n])
+        ]
+        if not spelt:
+            return open_
+        rest = content(text).difference(*(self._all_words(number) for number in spelt))
+        named = (n for n in open_ if rest & self.words(n) or any(mentions(text, v) for way in own[n] for v in way))
+        return frozenset([*spelt, *named])
+
+    def _own_values(self, numbers: Collection[int]) -> dict[int, list[set[str]]]:
+        """The values of each request on each path that no other request has."""
+        values = {
+            n: [{str(v) for call in way for v in call.arguments.values()} for way in self._ways(n)] for n in numbers
+        }
+        others = {n: [way for other in numbers if other != n for way in values[other]] for n in numbers}
+        return {n: [way.difference(*others[n]) for way in values[n]] for n in numbers}
+
+    def _all_words(self, number: int) -> frozenset[str]:
+        """The words of a request, and those of its arguments' names."""
+        names = " ".join(name.replace("_", " ") for call in self._calls_of(number) for name in call.arguments)
+        return self.words(number) | content(names)
 
     def _changes_of(self, number: int) -> frozenset[frozenset[str]]:
         """The words of the changes that a request needs, one set for each that has two or more."""
         if number not in self._changes:
-            found = set()
-            for path, requests in zip((self._task.actions, *self._task.alternatives), self._requests, strict=True):
-                calls = [path[at] for at in requests[number].actions if path[at].name in self._writes]
-                found |= {frozenset(content(spoken_call(call))) for call in calls}
-                found.add(frozenset(content(" ".join(map(spoken_call, calls)))))
+            found = {content(spoken_call(call)) for call in self._calls_of(number)}
+            found |= {content(" ".join(map(spoken_call, way))) for way in self._ways(number)}
             self._changes[number] = frozenset(change for change in found if len(change) > 1)
         return self._changes[number]
 
@@ -145,9 +196,7 @@ class FollowedRequests:
     def verbs(self, number: int) -> frozenset[str]:
         """The words that the calls which change something are made of, whole and in lower case."""
         if number not in self._verbs:
-            paths = zip((self._task.actions, *self._task.alternatives), self._requests, strict=True)
-            calls = (path[at] for path, requests in paths for at in requests[number].actions)
-            spoken = " ".join(spoken_call(call) for call in calls if call.name in self._writes)
+            spoken = " ".join(map(spoken_call, self._calls_of(number)))
             self._verbs[number] = frozenset(spoken.lower().replace("_", " ").split())
         return self._verbs[number]
 

@@ -145,7 +145,7 @@ _CLOSES = _any_of(
     r"\belse (?:i|can|may|could)\b",
     r"\b(?:any|other|another|more|further) (?:\w+ )?"
     r"(?:questions?|matters?|topics?|requests?|things?|assistance|help)\b",
-    r"\bis that (?:all|everything|it)\b",
+    r"\bis that (?:all(?! right)|everything|it)\b",
     r"\bwhat(?:'s| is) next\b",
     r"\bassist you further\b",
     r"\bmore i can\b",
@@ -256,6 +256,19 @@ def read(text: str, wanted: frozenset[str] = frozenset()) -> Heard:
 def without_elsewhere(text: str) -> str:
     """A question without the words that make it one for something else."""
     return _ELSEWHERE.sub(" ", text)
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_SHORT = 12
+"""Characters that a sentence of somebody's own has, at least."""
+
+
+def without_quotes(text: str, said: Iterable[str]) -> str:
+    """A message without the sentences that it repeats of its listener's: "I can't come" refuses nothing then."""
+    for sentence in (part for one in said for part in _SENTENCE_END.split(one)):
+        if len(sentence) >= _SHORT and sentence in text:
+            text = text.replace(sentence, "")
+    return text
 
 
 def without_numbering(text: str) -> str:

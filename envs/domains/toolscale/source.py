@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.source import Scene
@@ -25,6 +25,8 @@ from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.backends import Backing, backing, deadline
 from toolorchestra.envs.tools.tool_config import Half, check_half, half_of, sample_prices, variation
 
+SCRIPTED = "scripted"
+"""The user that no model plays."""
 SPLITS = ("train", "validation", "test", "heldout")
 """`heldout`: all tasks of the domains that are kept for generalisation; the others never hold them when domains mix."""
 LEVELS = ("easy", "medium", "hard")
@@ -74,7 +76,7 @@ class ToolScaleSource:
 
     domain: The name of a shipped domain, or a folder of your own. None mixes all shipped ones but those held out.
     level: Only tasks of this level: "easy", "medium" or "hard". None: all.
-    user: "scripted", or a user that a model plays: SqlModelUser(models, model).
+    user: "scripted", or the model that plays it: a name in the backends file, or SqlModelUser(models, model).
     diversify: Draw tools and prices anew for each task: from "train", "validation" or "heldout". None: as they are.
     call_expert: Whether the tool `call_expert` is there, with which a model writes the next turn.
     backends: A file of real models, what `backing.read` and `Backing` made of one, or a ChatModel of yours: where the
@@ -85,18 +87,13 @@ class ToolScaleSource:
     def __init__(
         self,
         domain: str | None = None,
-        user: Literal["scripted"] | SqlModelUser = "scripted",
+        user: str | SqlModelUser = "scripted",
         diversify: Half | None = None,
         call_expert: bool = True,
         level: str | None = None,
         backends: str | Path | Backing | ChatModel | None = None,
     ) -> None:
         check_half(diversify)
-        if user != "scripted" and not isinstance(user, SqlModelUser):
-            raise ConfigError(
-                f'user is "scripted", or SqlModelUser(models, model) of toolorchestra.envs.domains.toolscale.user, '
-                f"which asks a model of yours; got {user!r:.60}"
-            )
         if level not in (None, *LEVELS):
             raise ConfigError(no_such("level", str(level), LEVELS))
         self.level = level
@@ -106,14 +103,27 @@ class ToolScaleSource:
         self._folder = domain
         self._heads = _heads(domain)
         self.diversify = diversify
-        self.user = user if isinstance(user, SqlModelUser) else None
-        self._listener = llm_listener(self.user) if self.user else None
         self.backing = backing(backends) if backends is not None else None
+        self.user = self._played(user) if user != SCRIPTED else None
+        self._listener = llm_listener(self.user) if self.user else None
         self._sheets: dict[tuple[int, str], tuple[PriceSheet, PriceSheet]] = {}
         self._experts: ChatModel | None = None
         if call_expert:
             self._experts = self._served_experts() if self.backing else SimulatedExperts()
         self.splits: Sequence[str] = tuple(split for split in SPLITS if self._domains(split))
+
+    def _played(self, user: object) -> SqlModelUser:
+        """The user that a model plays."""
+        if isinstance(user, SqlModelUser):
+            return user
+        if self.backing is None or not isinstance(user, str):
+            raise ConfigError(
+                f"{no_such('user', user, (SCRIPTED,))} Or name the model that plays it, with backends=FILE, which says "
+                "where it is served (docs/domains.md); or give SqlModelUser(models, model)"
+            )
+        if self.backing.wanted.endpoints is not None:
+            self.backing.wanted.endpoints.served(user)  # refuses a name that the file does not have
+        return SqlModelUser(self.backing.models, user)
 
     def _served_experts(self) -> ChatModel:
         """The models of the backends file, which has to name every expert's."""
@@ -197,8 +207,10 @@ class ToolScaleSource:
 
     def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
         found, task = self.find(task_id)
-        if self._experts is not None:
-            sheet = self._priced(sheet, [offer.model for offer in OFFERS])
+        asked = [offer.model for offer in OFFERS] if self._experts is not None else []
+        if self.user:
+            asked.append(self.user.model)
+        sheet = self._priced(sheet, asked)
         if self.user:
             sheet.require_tokens([self.user.model], "the simulated user")
         names = tuple(tools) if tools else None

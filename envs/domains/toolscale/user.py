@@ -12,18 +12,15 @@ told, so it is for training and tests; reported scores want a model as the user.
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from toolorchestra.envs.base.types import Message, Transcript
 from toolorchestra.envs.domains.toolscale import heard
 from toolorchestra.envs.domains.toolscale.followed_requests import EpisodeSoFar, FollowedRequests, alike, content
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask, UserFact
-from toolorchestra.envs.models import ChatModel, ChatRequest, ask
-from toolorchestra.envs.money.prices import USER
-from toolorchestra.envs.tools import ToolContext
+from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.tools.tool_config import Half
 
 _T = TypeVar("_T")
@@ -54,6 +51,10 @@ YES = (
     "Yes, please go ahead.", "Yes.", "Yes, that's right.", "Correct, please do.", "Yes, do it.",
     "That is what I want, yes.",
     "Please proceed.", "Confirmed.", "Yes, I confirm.", "Sounds right, go on.",
+)  # fmt: skip
+ALL_OF_IT = (
+    "That goes for all that I asked for.", "All of it, please.", "I mean everything I have asked for.",
+    "Do the whole list.",
 )  # fmt: skip
 CORRECTS = (
     "No, the {label} is {value}, not {stated}.", "Wait, you said {label} {stated}. I want {value}.",
@@ -106,8 +107,8 @@ STOP_TOKENS = ("###STOP###", TRANSFER, LOST)
 GREETING = "Hello! How can I help you today?"
 PATIENCE = 4
 """Messages in a row that lead nowhere before it gives up."""
-MUCH = 5
-"""Words about something: a proposal with so many must share one with what the user wants."""
+MUCH = 4
+"""Long words: a proposal with so many shares some with the domain's policy, or is of another matter."""
 
 
 class Mood(NamedTuple):
@@ -137,8 +138,10 @@ class SqlUserReply(NamedTuple):
 
     text: str
     mood: Mood
-    consents: bool = False
-    """Whether it says yes to what the agent wants to do."""
+    agrees_to: frozenset[int] = frozenset()
+    """The requests whose changes it says yes to, by number."""
+    takes_back: frozenset[int] = frozenset()
+    """The requests to whose changes an earlier yes does not hold any more."""
 
     @property
     def final(self) -> bool:
@@ -196,7 +199,7 @@ class SqlScriptedUser:
 
     def _answered(self, mood: Mood, text: str, progress: EpisodeSoFar | None, rng: random.Random) -> SqlUserReply:
         wanted = self._followed(progress).verbs(mood.request) if progress else frozenset()
-        said = heard.read(text, wanted)
+        said = heard.read(self._without_own_words(mood, text), wanted)
         asked = self._asked(mood, said, progress)
         if self._takes_back(mood, said, asked, progress):
             return self._taken_back(mood)
@@ -250,7 +253,8 @@ class SqlScriptedUser:
     def _taken_back(self, mood: Mood) -> SqlUserReply:
         first = self.task.requests[mood.request].first
         assert first is not None
-        return SqlUserReply(self._worded(first.then, mood.request), mood._replace(took_back=True, lost=0))
+        said = self._worded(first.then, mood.request)
+        return SqlUserReply(said, mood._replace(took_back=True, lost=0), takes_back=frozenset([mood.request]))
 
     def _unsettled(
         self, mood: Mood, text: str, said: heard.Heard, progress: EpisodeSoFar, rng: random.Random
@@ -371,26 +375,45 @@ class SqlScriptedUser:
         self, mood: Mood, text: str, told: Sequence[str], progress: EpisodeSoFar | None, rng: random.Random
     ) -> SqlUserReply:
         if mistaken := self._mistaken(mood, text):
-            return self._corrected(mood, mistaken, rng)
+            corrected = self._corrected(mood, next(iter(mistaken.values())), rng)
+            about = self._followed(progress).asked_about(self._shown(mood), text) if progress else frozenset()
+            return corrected._replace(takes_back=about.union(mistaken))
         if progress is not None and self._foreign(mood, text, progress):
             return self._led_nowhere(mood, self._one_of(NOT_THAT, rng))
-        said = " ".join([self._one_of(YES, rng), *told])
-        return SqlUserReply(said, mood._replace(lost=0), consents=True)
+        agrees_to, yes = frozenset([mood.request]), self._one_of(YES, rng)
+        if progress is not None:
+            followed = self._followed(progress)
+            agrees_to = followed.asked_about(self._shown(mood), text) or agrees_to
+            left = [number for number in agrees_to if followed.undone(number, progress)]
+            if len(left) > 1 and agrees_to >= followed.changing.intersection(self._shown(mood)):
+                yes = f"{yes} {self._one_of(ALL_OF_IT, rng)}"
+        return SqlUserReply(" ".join([yes, *told]), mood._replace(lost=0), agrees_to)
 
     def _foreign(self, mood: Mood, text: str, progress: EpisodeSoFar) -> bool:
-        """Whether a proposal says much and shares no word with what the user wants and has said."""
-        proposed = content(text)
-        followed = self._followed(progress)
-        return len(proposed) >= MUCH and not any(proposed & followed.words(number) for number in self._shown(mood))
+        """Whether a proposal is of another matter, or names another change: but for that change's name it shares no
+        word with what the user wants and has said."""
+        followed, proposed = self._followed(progress), content(text)
+        about = proposed & frozenset().union(*(followed.words(number) for number in self._shown(mood)))
+        much = sum(len(word) > 4 and word.isalpha() for word in proposed) >= MUCH
+        if much and len(about) < 2 and len(proposed & progress.subject) < 2:
+            return True
+        named = (said for said in _spoken_names(progress.writes) if len(said) > 1 and said <= proposed)
+        return any(about < said for said in named)
 
     def _shown(self, mood: Mood) -> range:
         """The requests that the agent may know of."""
         return range(len(self.task.requests) if self._together else mood.request + 1)
 
-    def _mistaken(self, mood: Mood, text: str) -> heard.Wrong | None:
-        """What a confirmation gets wrong of the requests that the agent may know of."""
+    def _without_own_words(self, mood: Mood, text: str) -> str:
+        said = [self.said(n, took_back=took_back) for n in self._shown(mood) for took_back in (False, True)]
+        return heard.without_quotes(text, said)
+
+    def _mistaken(self, mood: Mood, text: str) -> dict[int, heard.Wrong]:
+        """What a confirmation gets wrong of the requests that the agent may know of, by number."""
         known = self.task.once(heard.details)
-        return heard.wrong([detail for number in self._shown(mood) for detail in known[number]], text)
+        text = self._without_own_words(mood, text)
+        wrong = {number: heard.wrong(known[number], text) for number in self._shown(mood)}
+        return {number: found for number, found in wrong.items() if found}
 
     def _corrected(self, mood: Mood, mistaken: heard.Wrong, rng: random.Random) -> SqlUserReply:
         if mood.lost + 1 >= PATIENCE:
@@ -454,53 +477,21 @@ class SqlScriptedUser:
         return SqlUserReply(sentence.format(say=self._request_said(mood)), mood._replace(lost=mood.lost + 1))
 
 
+@lru_cache(maxsize=64)
+def _spoken_names(tools: frozenset[str]) -> tuple[frozenset[str], ...]:
+    return tuple(content(name.replace("_", " ")) for name in tools)
+
+
 def _facts_until(task: SqlTask, number: int) -> tuple[UserFact, ...]:
     """What the user may be asked for while only the requests before this one are known."""
     own = (fact for request in task.requests[:number] for fact in request.facts)
     return tuple(dict.fromkeys((*task.facts, *own)))
 
 
-_AGREES = re.compile(
-    r"\W*(?:(?:ok(?:ay)?|alright|all right|sure|great|good|fine|thanks|thank you)\W+)*"
-    r"(?:yes|yeah|yep|sure|ok(?:ay)?|correct|confirmed|agreed|right|exactly|(?:please )?(?:do|proceed|go ahead)|"
-    r"i (?:confirm|agree)|sounds? (?:good|right))\b",
-    re.IGNORECASE,
-)
-
-
-def agrees(text: str) -> bool:
-    """Whether a user that a model plays says yes, as far as its first words tell."""
-    return _AGREES.match(text) is not None
-
-
 @dataclass(frozen=True)
 class SqlModelUser:
-    """A user played by a chat model: hand it to the source as `user=`. Its tokens are billed in the user's role."""
+    """A user played by a chat model (model_user.py): hand it to the source as `user=`. Its tokens are billed in the
+    user's role."""
 
     models: ChatModel
     model: str
-
-
-_RULES = """You play a customer who talks to a service agent. Stay in the role, write only the customer's next message,
-say one thing at a time and only what the scenario holds; if you are asked for anything else, you do not know it.
-Do not give everything at once: wait until you are asked. Do not repeat the scenario word for word.
-When all that you want has been settled, or refused for good, write ###STOP###. When you are handed over to a person,
-write ###TRANSFER###. When the scenario does not let you go on, write ###OUT-OF-SCOPE###."""
-
-
-def scenario(task: SqlTask) -> str:
-    """The scenario as a model is told it."""
-    told = task.shape["user_scenario"]["instructions"]
-    keys = ("reason_for_call", "known_info", "unknown_info", "task_instructions")
-    parts = [f"{key.replace('_', ' ')}: {told[key]}" for key in keys if told.get(key)]
-    persona = task.shape["user_scenario"].get("persona")
-    return "\n".join([*([f"persona: {persona}"] if persona else []), *parts])
-
-
-async def llm_reply(user: SqlModelUser, context: ToolContext, task: SqlTask, heard: Transcript) -> str:
-    """The model's next words as the customer. `heard` is the conversation, the agent's side as role "user"."""
-    system = Message(role="system", content=f"{_RULES}\n\nScenario\n{scenario(task)}")
-    request = ChatRequest(
-        user.model, "user", (system, *heard), context.seed, context.turn, role=USER, bill=context.bill
-    )
-    return (await ask(user.models, request)).text

@@ -6,15 +6,17 @@ import hashlib
 import inspect
 import random
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError, ToolError
 from toolorchestra.envs.base.types import Answer, Message, Outcome, Question, ToolCall, Transcript
 from toolorchestra.envs.domains.toolscale.database import DatabaseSession
-from toolorchestra.envs.domains.toolscale.followed_requests import EpisodeSoFar, content, spoken_call
+from toolorchestra.envs.domains.toolscale.followed_requests import EpisodeSoFar, FollowedRequests, content
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.grading import judge, rules
+from toolorchestra.envs.domains.toolscale.model_user import TRIES, model_reply
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.domains.toolscale.user import (
@@ -23,8 +25,6 @@ from toolorchestra.envs.domains.toolscale.user import (
     SqlModelUser,
     SqlScriptedUser,
     SqlUserReply,
-    agrees,
-    llm_reply,
 )
 from toolorchestra.envs.domains.world import MESSAGE, World
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ask
@@ -82,7 +82,7 @@ class ExpertView(Protocol):
     @property
     def system(self) -> str: ...
     @property
-    def conversation(self) -> Transcript: ...
+    def replies(self) -> Sequence[SqlUserReply]: ...
     @property
     def calls(self) -> Sequence[Called]: ...
     @property
@@ -167,8 +167,11 @@ def brief(view: ExpertView) -> Transcript:
     """What an expert is shown: the policy, the conversation, and what was called so far."""
     made = "\n".join(f"{c.name}({dict(c.arguments)}) -> {c.text[:2000]}" for c in view.calls[-20:])
     system = Message(role="system", content=f"{view.system}\n\nWrite the agent's next turn: tool calls, or a message.")
-    flip = {"user": "assistant", "assistant": "user"}
-    talk = [Message(role=flip[m["role"]], content=m["content"]) for m in view.conversation]
+    talk = [
+        Message(role=role, content=said)
+        for words, reply in zip((GREETING, *view.told), view.replies, strict=True)
+        for role, said in (("assistant", words), ("user", reply.text))
+    ]
     return (system, *talk, Message(role="user", content=f"Calls so far:\n{made or 'none'}"))
 
 
@@ -240,21 +243,25 @@ def llm_listener(user: SqlModelUser) -> Tool:
 
     async def hear(context: ToolContext, text: str) -> ToolResult:
         world: SqlWorld = context.world
-        told = (*world.conversation, Message(role="user", content=text))
-        answer = await llm_reply(user, context, world.task, told)
-        return world.heard(SqlUserReply(answer, world.mood, agrees(answer)), text)
+        reply = await model_reply(user, context, world.task, (*world.told, text), world.replies)
+        return world.heard(reply._replace(mood=world.mood), text)
 
     return Tool(
         "message", "Tells the user something.", MESSAGE, hear, bills=(user.model,), suspends=user.models.suspends,
-        deadline_seconds=deadline(user.models),
+        deadline_seconds=TRIES * deadline(user.models),
     )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _subject(domain: SqlDomain) -> frozenset[str]:
+    return content(domain.policy)
 
 
 class SqlWorld(World):
     """One task in play: its database, its user, and the tools over both."""
 
-    __slots__ = ("agreed", "calls", "conversation", "domain", "listener", "mood", "session", "sheet", "system", "task",
-                 "told", "toolbox", "unasked", "user")  # fmt: skip
+    __slots__ = ("agreed", "calls", "domain", "listener", "mood", "replies", "session", "sheet", "system",
+                 "task", "told", "toolbox", "unasked", "user")  # fmt: skip
 
     def __init__(
         self,
@@ -273,24 +280,29 @@ class SqlWorld(World):
         self.listener = listener or _SCRIPTED
         self.user = SqlScriptedUser(task, seed)
         self.mood = Mood()
-        self.conversation: Transcript = (Message(role="user", content=GREETING),)
-        """The conversation as the user sees it: the agent is "user" there, the user "assistant"."""
         self.calls: tuple[Called, ...] = ()
         self.told: tuple[str, ...] = ()
         """The agent's messages to the user."""
-        self.agreed: frozenset[str] = frozenset()
-        """The words of what the user has said yes to since its request came up; see followed_requests.content."""
+        self.replies: tuple[SqlUserReply, ...] = ()
+        """What the user has said, its first words included."""
+        self.agreed: frozenset[int] = frozenset()
+        """The requests whose changes the user has said yes to, and has not taken that back."""
         self.unasked: tuple[str, ...] = ()
-        """The writes that were made before the user had said yes to them."""
+        """The writes for none of the requests that the user had agreed to by then."""
 
     @property
     def progress(self) -> EpisodeSoFar:
         """What has happened so far, for the scripted user."""
-        return EpisodeSoFar(tuple(called.name for called in self.calls), self.told, self.domain.writes)
+        made = tuple(called.name for called in self.calls)
+        return EpisodeSoFar(made, self.told, self.domain.writes, _subject(self.domain))
+
+    @property
+    def _followed(self) -> FollowedRequests:
+        return self.task.once(FollowedRequests, self.domain.writes)
 
     def opening(self) -> Transcript:
         first = self.user.opening()
-        self.conversation += (Message(role="assistant", content=first),)
+        self.replies = (SqlUserReply(first, self.mood),)
         return (Message(role="assistant", content=GREETING), Message(role="user", content=first))
 
     def heard(self, reply: SqlUserReply, text: str) -> ToolResult:
@@ -306,7 +318,7 @@ class SqlWorld(World):
             tool = self.domain.tools[note.name]
             if tool.transfers:
                 self.mood = self.mood._replace(handed_over=True)
-            elif tool.kind == "write" and not self.agreed & content(spoken_call(note.action)):
+            elif tool.kind == "write" and not self.agreed & self._followed.settled_by(note.action):
                 self.unasked += (note.name,)
         elif isinstance(note, Advice):
             for part in note.notes:
@@ -314,15 +326,9 @@ class SqlWorld(World):
         elif isinstance(note, tuple):
             text, reply = note
             self.told += (text,)
-            if reply.mood.request != self.mood.request:
-                self.agreed = frozenset()
-            if reply.consents:
-                self.agreed |= content(text)
+            self.agreed = self.agreed - reply.takes_back | reply.agrees_to
             self.mood = reply.mood
-            self.conversation += (
-                Message(role="user", content=text),
-                Message(role="assistant", content=reply.text),
-            )
+            self.replies += (reply,)
 
     def to_grade(self) -> dict[str, Any]:
         """Give what is graded again (Regradable). An expert's calls are among them."""

@@ -12,7 +12,7 @@ from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.followed_requests import EpisodeSoFar
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.source import LEVELS, ToolScaleSource, ready
-from toolorchestra.envs.domains.toolscale.user import Mood, SqlScriptedUser, agrees
+from toolorchestra.envs.domains.toolscale.user import Mood, SqlScriptedUser
 from toolorchestra.envs.domains.toolscale.world import SqlWorld
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.formats import spec as specs
@@ -76,18 +76,9 @@ def test_a_proposal_is_agreed_to_in_whatever_form_and_another_is_not() -> None:
     card = next(c for c in task.actions if c.name == "freeze_card").arguments["card_id"]
     mood = user.reply(Mood(), "x", 1, progress).mood
     asked = user.reply(mood, f"Would it be in order for me to freeze card {card}, the reason being lost", 2, progress)
-    assert asked.consents
-    assert not user.reply(mood, f"Freeze card {card}, reason lost: that has been done.", 2, progress).consents
-    assert not user.reply(mood, "Would it be in order for me to tell you a joke", 2, progress).consents
-
-
-@pytest.mark.parametrize(
-    ("text", "yes"),
-    [("Yes, please.", True), ("OK, go ahead!", True), ("Great, I confirm.", True), ("No, wait.", False),
-     ("Yesterday I called.", False), ("What does it cost?", False)],
-)  # fmt: skip
-def test_what_a_model_says_may_be_a_yes(text: str, yes: bool) -> None:
-    assert agrees(text) is yes
+    assert asked.agrees_to == {0}
+    assert not user.reply(mood, f"Freeze card {card}, reason lost: that has been done.", 2, progress).agrees_to
+    assert not user.reply(mood, "Would it be in order for me to tell you a joke", 2, progress).agrees_to
 
 
 def test_every_shipped_domain_says_which_spec_it_is_made_of() -> None:

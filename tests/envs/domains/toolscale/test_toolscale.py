@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,8 @@ def test_a_model_may_play_the_user_and_is_billed_as_such() -> None:
 
     def reply(request: ChatRequest) -> str:
         heard.append(request)
-        return "###STOP###" if len(heard) == 2 else "My e-mail is x@example.org."
+        said = "###STOP###" if len(heard) == 2 else "My e-mail is x@example.org."
+        return json.dumps({"message": said, "agrees_to": [], "takes_back": []})
 
     made = env(user=SqlModelUser(ScriptedModel(reply), "gpt-5-mini"))
     made.reset(seed=2)
@@ -164,6 +166,7 @@ def test_a_model_may_play_the_user_and_is_billed_as_such() -> None:
     assert terminated
     assert info["ledger"]["usd_by_role"]["user"] > 0
     assert [message["content"] for message in heard[1].messages][-1] == "Thanks."
+    assert "x@example.org" in heard[1].messages[-2]["content"]
     assert "reason for call" in heard[0].messages[0]["content"]
 
 
@@ -188,7 +191,7 @@ def test_the_spend_cap_goes_with_each_request_of_user_and_expert() -> None:
 
     def reply(request: ChatRequest) -> str:
         asked.append((request.role, request.bill.cap))
-        return "Who are you?"
+        return "Who are you?" if request.role == "expert" else '{"message": "I", "agrees_to": [], "takes_back": []}'
 
     model = ScriptedModel(reply)
     made = env(cap, user=SqlModelUser(model, "gpt-5-mini"), backends=model)
@@ -279,7 +282,7 @@ def test_all_that_a_held_out_user_says_is_kept_from_training() -> None:
     ("arguments", "seen"),
     [
         ({"domain": "finances"}, "Did you mean 'finance'"),
-        ({"user": "human"}, 'user is "scripted", or SqlModelUser'),
+        ({"user": "human"}, "no user 'human'; valid: scripted. Or name the model that plays it, with backends=FILE"),
         ({"diversify": "test"}, "no diversify 'test'"),
     ],
 )
