@@ -4,7 +4,7 @@ domain.yaml   name, subject, clock, how users are found and what they know, pers
 schema.sql    the tables
 rows.yaml     how each table's rows are made, in order, and SQL that makes them consistent
 tools.yaml    the tools, as tools.json has them
-policy.md     the policy
+policy.md     the policy; a shipped domain's stands in its domain folder alone
 intents.yaml  what users want, as templates with gold actions
 """
 
@@ -23,6 +23,7 @@ from toolorchestra.envs.base.files import inside
 from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.domains.toolscale.domain_files import FREE, MOST_TEMPLATE, TEXT, TEXTS
 from toolorchestra.envs.domains.toolscale.loader import NAME, NAMED, check_head
+from toolorchestra.envs.domains.toolscale.loader import SHIPPED as DOMAINS
 
 PARTS = ("domain.yaml", "schema.sql", "rows.yaml", "tools.yaml", "policy.md", "intents.yaml")
 SHIPPED = Path(__file__).parents[1] / "specs"
@@ -156,7 +157,10 @@ def texts(place: Path) -> dict[str, str]:
             f"no spec {str(place)!r}; name a folder that holds {', '.join(PARTS)}, a YAML file with a section for"
             f" each, or one of: {', '.join(shipped())}"
         )
-    return {part: _text(inside(place, place / part)) for part in PARTS}
+    found = {part: place for part in PARTS}
+    if place.resolve().parent == SHIPPED.resolve():
+        found["policy.md"] = DOMAINS / place.name
+    return {part: _text(inside(folder, folder / part)) for part, folder in found.items()}
 
 
 def sections(text: str, path: Path) -> dict[str, str]:
