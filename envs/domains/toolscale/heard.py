@@ -116,17 +116,25 @@ _NEGATIVE = _any_of(
     r"\b(?:not|cannot|never|neither)\b",
     r"^\W*(?:sorry,? )?no\b",
     r"\bnothing (?:more |else |further )?(?:i|we) can\b",
-    r"\bno (?:way|chance|option)\b",
+    r"\bno (?:way|chance|option|longer)\b",
+    r"\b(?:is|be|say|saying) (?:a |you )?no\b(?=\W*$| to\b)",
+    r"\b(?:there is|there's|there are) none\b",
+    r"\b(?:hands are tied|out of my hands|beyond my (?:powers?|control)|outside (?:what|of what)|ship has sailed)\b",
+    r"\b(?:past the deadline|door is closed|stays? as (?:it is|they are)|too (?:early|soon))\b",
     r"\b(?:declin|refus|reject|denied|deny|exclud|unfortunately|regret|too late)",
 )
 _CITES = re.compile(r"\b(?:polic(?:y|ies)|rules?|terms|conditions?|regulations?|guidelines?)\b")
 _LACKS = re.compile(r"n't\b|\b(?:not|cannot|without|lack|lacking|missing|no)\b")
 _ELSEWHERE = re.compile(r"\b(?:other|another|else|different|differently|further|more)\b(?: ways?\b)?")
-_PURPOSE = re.compile(r"\b(?:so that|in case|lest|whether|make sure|ensure)\b.*")
-"""A clause that says what for: "so that nothing is missed" denies nothing."""
+_PURPOSE = re.compile(
+    r"\b(?:so that|in case|lest|whether|make sure|ensure)\b"
+    r"(?:(?!;|, (?:and|but|yet|there)\b|,? (?:sadly|unfortunately|regrettably)\b).)*"
+)
+"""A clause that says what for: "so that nothing is missed" denies nothing. What comes after it may."""
 _HARMLESS = re.compile(
     r"\b(?:no problem|no worries|not a problem|no trouble|don't worry|do not worry|don't hesitate|do not hesitate|"
-    r"why not|not only|if not|no longer|in no time)\b"
+    r"why not|not only|if not|no longer(?! (?:open|possible|available|allowed|an option))|in no time)\b"
+    r"|\blet (?!you\b)(?:\w+ ){1,3}know (?:that )?you (?:can't|cannot|mustn't)\b"
     r"|(?:n't|\bnot) (?:take|be|need|keep you)\b.{0,15}\b(?:long|moments?|minutes?|seconds?|while)\b"
 )
 _REPORTS = _any_of(

@@ -82,6 +82,36 @@ def test_a_no_is_a_refusal_and_a_no_smoking_room_is_none() -> None:
     assert not heard.read("I will book a no smoking room for you.").refuses
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I have checked whether there's any room for manoeuvre; unfortunately there isn't any.",
+        "I checked whether an exception was possible, and sadly it's not.",
+        "I looked whether there is an exception, there is none.",
+        "I'm sorry, that option is no longer open to you.",
+        "I'm afraid the answer has to be no.",
+        "I am going to have to say no.",
+        "I'd love to help, but my hands are tied.",
+        "It's still too early for that.",
+        "That is outside what I am permitted to do.",
+        "That ship has sailed, I'm afraid.",
+        "You are past the deadline for this.",
+    ],
+)
+def test_a_refusal_is_heard_in_any_words(text: str) -> None:
+    task = task_with(lambda t: t.requests[0].ending == "refuse" and not t.requests[0].inform and len(t.requests) > 1)
+    calls = tuple(action.name for action in task.actions[: task.identify + 1])
+    user = SqlScriptedUser(task, 4)
+    asked = user.reply(Mood(objected=True), text, 3, progress(*calls))
+    assert asked.mood.request == 1, asked.text
+
+
+def test_what_a_purpose_or_another_is_told_denies_nothing() -> None:
+    assert not heard.read("I will make sure that nothing is missed, and then come back to you.").denies
+    assert not heard.read("I'll let our kitchens know that you can't have mustard. May I go ahead?").denies
+    assert not heard.read("It is no longer needed.").denies
+
+
 def test_it_confirms_nothing_that_it_does_not_want() -> None:
     user = SqlScriptedUser(TASK, 4)
     foreign = "I will order a birthday cake with strawberries and candles for Saturday. Do you confirm?"
