@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from toolorchestra.agents.configuration.config import TrainConfig
     from toolorchestra.agents.evaluation.comparison import RunComparison
+    from concurrent.futures import Future
+
     from toolorchestra.agents.policies.base import Player
+    from toolorchestra.agents.serving.solving import Solution, Solver
     from toolorchestra.envs.factory import EpisodeFactory
 
 
@@ -73,21 +76,26 @@ def train(config: TrainConfig | str = "tiny", *, out: str | Path = "", resume: b
 
 
 class Policy:
-    """Somebody who can play: a baseline, a trained model, or a chat model behind the environment's endpoints."""
+    """Somebody who can play and answer: a baseline, a trained model, or a chat model behind the environment's
+    endpoints."""
 
-    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, made_in: EpisodeFactory | None, options: Mapping[str, Any]) -> None:
         self.name, self._options = name, dict(options)
+        self._made_in = made_in
         self._players: dict[EpisodeFactory, Player] = {}
+        self._solver: Solver | None = None
 
     def __repr__(self) -> str:
         return f"Policy({self.name!r})"
 
     def player(self, env: gym.Env[Any, Any]) -> Player:
         """The player of an environment's episodes; one for all that it plays there."""
+        return self._player(_factory(env))
+
+    def _player(self, factory: EpisodeFactory) -> Player:
         from toolorchestra.agents.policies.base import PlayerOptions
         from toolorchestra.agents.policies.players import player
 
-        factory = _factory(env)
         if factory not in self._players:
             self._players[factory] = player(self.name, factory, options=PlayerOptions(**self._options))
         return self._players[factory]
@@ -99,18 +107,48 @@ class Policy:
             raise ConfigError("act(env) plays an episode that has begun; call env.reset() first")
         return asyncio.run(self.player(env).move(episode)).text
 
+    def solve(self, question: str, **limits: Any) -> Solution:
+        """Answer a question with the tools of the environment: the text, the bill by role, the trajectory.
+
+        `limits`: budget_usd=0.05, deadline_seconds=60, preference="frugal" (a kind, weights, or a sentence of one's
+        own), seed=3, and tools=[...]: functions and Tools are offered beside the environment's, of which names keep
+        some."""
+        return self._submit(question, limits).result()
+
+    async def solve_async(self, question: str, **limits: Any) -> Solution:
+        """Answer a question, as solve() does, beside others. Cancelling it stops the episode."""
+        return await asyncio.wrap_future(self._submit(question, limits))
+
+    def _submit(self, question: str, limits: Mapping[str, Any]) -> Future[Solution]:
+        from toolorchestra.agents.commands.evaluation_setup import factory_for
+        from toolorchestra.agents.serving.solving import Solver, asked
+        from toolorchestra.envs.runtime.background import BackgroundLoop
+
+        if self._solver is None:
+            made = self._made_in or factory_for(self.name)
+            self._solver = Solver(made, self._player(made))
+        return BackgroundLoop.shared().submit(self._solver.solve(asked(question, **limits)))
+
     def close(self) -> None:
         """End what its players hold, such as a model's memory."""
         for player in self._players.values():
             getattr(player, "close", lambda: None)()
         self._players.clear()
+        self._solver = None
 
 
-def load_policy(name: str | Path, **options: Any) -> Policy:
+def load_policy(name: str | Path, *, env: gym.Env[Any, Any] | None = None, backends: Any = None, **options: Any) -> Policy:
     """Load a policy by its name, or a trained one by its folder: "oracle", "chat", "always:gpt-5", "runs/mine".
 
-    `options` are those of players, such as temperature=0.5."""
-    return Policy(_named(str(name)), options)
+    It answers questions (solve) in `env`, or in what it was trained on, or in HLE-v0, with the real models that
+    `backends` names as gym.make's argument does. `options` are those of players, such as temperature=0.5."""
+    from toolorchestra.agents.commands.evaluation_setup import factory_for
+
+    if env is not None and backends is not None:
+        raise ConfigError("env has its backends already; give them to make(id, backends=...)")
+    named = _named(str(name))
+    made = _factory(env) if env is not None else factory_for(named, backends=backends) if backends is not None else None
+    return Policy(named, made, options)
 
 
 def _named(name: str) -> str:

@@ -19,7 +19,7 @@ from toolorchestra.envs.base import preference as preferences
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.spaces import FORMS
 from toolorchestra.envs.base.types import Observation, plain
-from toolorchestra.envs.domains.source import PricesOrchestrators, TaskSource
+from toolorchestra.envs.domains.source import PricesOrchestrators, Scene, TaskSource
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.episode.rules import Limits, Rules, cost_weights, reward_terms
 from toolorchestra.envs.money.ledger import Bill
@@ -201,16 +201,23 @@ class EpisodeFactory:
         task_id = drawn if chosen.get("task_id") is None else chosen["task_id"]
         sheet = self._sheet(chosen["prices"]) if chosen.get("prices") is not None else self.sheet
         scene = self.source.open(task_id, seed, sheet, chosen.get("tools"))
-        keys = scene.world.toolbox.keys
-        wanted = chosen.get("preference", self.settings.preference)
-        preference = preferences.read(wanted, rng, keys, self.settings.wording)
         rules = self.rules
         if chosen.get("budget") is not None:
             rules = replace(rules, limits=replace(rules.limits, usd=chosen["budget"]))
-        drawing = drawing_seed(seed, chosen.get("luck"))
-        context = ToolContext(scene.world, drawing, Bill(scene.sheet, rules.spend_cap))
+        wanted = chosen.get("preference", self.settings.preference)
+        preference = preferences.read(wanted, rng, scene.world.toolbox.keys, self.settings.wording)
+        started = self.begin(task_id, scene, drawing_seed(seed, chosen.get("luck")), preference, rules)
+        started.episode.origin = (self, seed, chosen)
+        started.info["episode_seed"] = seed
+        return started
+
+    def begin(
+        self, task_id: str, scene: Scene, seed: int, preference: preferences.Preference, rules: Rules
+    ) -> Started:
+        """One episode of a scene that is open already, such as one that somebody's question opened. `seed` is what its
+        draws follow from."""
+        context = ToolContext(scene.world, seed, Bill(scene.sheet, rules.spend_cap))
         episode = Episode(task_id, scene.world, context, rules, scene.sheet, preference)
-        episode.origin = (self, seed, chosen)
         observation = episode.open()
         info = {
             "task_id": task_id,

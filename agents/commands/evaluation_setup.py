@@ -31,7 +31,7 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.questions.datasets import Dataset
 from toolorchestra.envs.factory import EpisodeFactory, factory
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.registration import ids, spec_of
+from toolorchestra.envs.registration import full_id, ids, spec_of
 from toolorchestra.envs.sandbox.e2b_and_monty import UNSAFE
 from toolorchestra.envs.tools.backends import Backing, NamedBackends, read
 
@@ -62,6 +62,14 @@ def environments_of(policies: Sequence[str], most: int | None = None) -> tuple[C
             say(f"as {policy} was trained: {' '.join(map(option, chosen))}")
             return chosen
     return ()
+
+
+def factory_for(policy: str, env: ChosenEnv | None = None, **more: Any) -> EpisodeFactory:
+    """The environment that a policy answers questions in: the named one, or the first that it was trained on, or
+    HLE-v0."""
+    trained = as_trained(trained_on(policy))
+    chosen = env or (trained[0] if trained else ChosenEnv(full_id("HLE-v0"), {}))
+    return factory(**{**spec_of(chosen.env_id).kwargs, "preference": "none", **chosen.arguments, **more})
 
 
 def tell_difference(policy: str, env_id: str, made: EpisodeFactory) -> None:

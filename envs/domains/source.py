@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -38,7 +39,13 @@ class Task(NamedTuple):
     """A question and its answer, for a source that needs no world of its own."""
 
     question: str
-    answer: str | Answer
+    answer: str | Answer | None
+    """None: nobody knows it, and nothing is graded."""
+
+
+def ungraded(answer: str | None) -> Outcome:
+    """The outcome where nobody knows what is right: its value is no number."""
+    return Outcome(math.nan, {"answer": answer})
 
 
 class TaskWorld(World):
@@ -61,6 +68,8 @@ class TaskWorld(World):
 
     def grade(self, *, finished: bool) -> Outcome:
         """Compare what was answered with the reference, by the rules of base/answer_grading.py."""
+        if self.task.answer is None:
+            return ungraded(final_answer(self.said))
         wanted = self.task.answer if isinstance(self.task.answer, Answer) else Answer(self.task.answer)
         right = finished and is_right(wanted, self.said)
         return Outcome(float(right), {"answer": final_answer(self.said), "expected": wanted.text})
@@ -153,6 +162,16 @@ class Source:
         toolbox = self._shared_toolbox(sheet, tuple(tools) if tools is not None else None)
         return Scene(self.world(found[task_id], toolbox), sheet, {"task_id": task_id, "split": task_id.split("/")[-2]})
 
+    def asked(self, question: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        """Open what somebody asks a served policy (Asks)."""
+        del seed
+        toolbox = self._shared_toolbox(sheet, tuple(tools) if tools is not None else None)
+        return Scene(self.world(self.task_of(question), toolbox), sheet, {"asked": question})
+
+    def task_of(self, question: str) -> Any:
+        """The task that a question from outside is, for `world()`: nobody knows its answer."""
+        return Task(question, None)
+
     def _shared_toolbox(self, sheet: PriceSheet, names: tuple[str, ...] | None) -> Toolbox:
         """The tools with the sheet's prices; episodes of one sheet share one."""
         key = (id(sheet), names)
@@ -166,6 +185,14 @@ class Source:
 
 _MOST_BOXES = 32
 """Sets of tools that a source keeps: a sheet of its own for each task would otherwise pile them up."""
+
+
+@runtime_checkable
+class Asks(Protocol):
+    """A source whose tools can work on a question from outside."""
+
+    def asked(self, question: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        """What somebody asks, opened as a task is. Nobody knows its answer, so its outcome is no number."""
 
 
 @runtime_checkable

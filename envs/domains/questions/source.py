@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.questions import datasets
 from toolorchestra.envs.domains.questions.judge import Judge
-from toolorchestra.envs.domains.questions.world import QaWorld
+from toolorchestra.envs.domains.questions.world import UNKNOWN, QaWorld
 from toolorchestra.envs.domains.source import SPLITS, Scene, split_of
 from toolorchestra.envs.models import ChatModel, simulated
 from toolorchestra.envs.money.prices import PriceSheet
@@ -24,6 +25,8 @@ from toolorchestra.envs.tools.backends import Backing, backing
 from toolorchestra.envs.tools.search import SearchSettings
 
 TASKS_PER_SPLIT = 1_000_000
+ASKABLE = 200
+"""Test questions that may be asked of simulated experts."""
 _TRIES = 1000
 _MOST_BOXES = 32
 _MOST_SHARED = 64
@@ -168,7 +171,11 @@ class QaSource:
         if shared is None:
             if len(self._shared) >= _MOST_SHARED:
                 self._shared.clear()
-            shared = self._shared[key] = self._share(task_id, seed, sheet, tools)
+            shared = self._shared[key] = self._share(self.question(task_id), seed, sheet, tools)
+        public = {"task_id": task_id, "split": task_id.split("/")[1], "subject": shared.question.subject}
+        return self._opened(shared, public)
+
+    def _opened(self, shared: _Shared, public: Mapping[str, Any]) -> Scene:
         ending = shared.ending
         world = QaWorld(
             shared.question,
@@ -178,11 +185,30 @@ class QaSource:
             judge=self.judge,
             skills=self.skills,
         )
-        public = {"task_id": task_id, "split": task_id.split("/")[1], "subject": shared.question.subject}
         return Scene(world, shared.priced, public)
 
-    def _share(self, task_id: str, seed: int, asked: PriceSheet, tools: Sequence[str] | None) -> _Shared:
-        question = self.question(task_id)
+    def asked(self, question: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        """Open what somebody asks a served policy (Asks). Simulated experts can answer questions of the source alone."""
+        if not isinstance(self.behind.models, simulated.SimulatedModels):
+            made = Question(question, UNKNOWN, "asked", "knowledge", 0.0)
+            return self._opened(self._share(made, seed, sheet, tools), {"asked": question})
+        if (task_id := self.askable.get(question)) is None:
+            shown = next(iter(self.askable))
+            raise ConfigError(
+                f"the experts are simulated, and know {len(self.askable)} embedded questions alone, such as {shown!r}; "
+                f"ask one of those, or name real models: backends=FILE. Got {question!r:.80}"
+            )
+        return self.open(task_id, seed, sheet, tools)
+
+    @cached_property
+    def askable(self) -> Mapping[str, str]:
+        """The embedded questions that may be asked of simulated experts, with the ids of their tasks."""
+        split = SPLITS[-1]
+        ids = self.rows.of(split)[:ASKABLE] if self.rows is not None else range(ASKABLE)
+        listed = [f"{self.name}/{split}/{key}" for key in ids]
+        return {self.question(task_id).text: task_id for task_id in listed}
+
+    def _share(self, question: Question, seed: int, asked: PriceSheet, tools: Sequence[str] | None) -> _Shared:
         sheet = self._priced(asked)
         if self.diversify:
             rng = tool_config.variation(seed)

@@ -8,8 +8,9 @@ from typing import Any
 from toolorchestra.envs.base.actions import CLOSE, FORM, OPEN
 from toolorchestra.envs.base.answer_grading import is_right
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.types import Message, Outcome, Passage, Question, ToolCall, Transcript
+from toolorchestra.envs.base.types import Answer, Message, Outcome, Passage, Question, ToolCall, Transcript
 from toolorchestra.envs.domains.questions.judge import Judge
+from toolorchestra.envs.domains.source import ungraded
 from toolorchestra.envs.domains.world import ENDS_THE_EPISODE, MESSAGE, World
 from toolorchestra.envs.models.simulated import Skill, answered_rightly
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
@@ -34,6 +35,8 @@ def _remind(context: ToolContext, text: str) -> ToolResult:
 
 _REMINDS = Tool("message", "Nobody listens.", MESSAGE, _remind)
 
+UNKNOWN = Answer("")
+"""The answer of a question that somebody asks a served policy."""
 JUDGE_SECONDS = 4 * 3600.0
 """The judge's own backend has nearer deadlines; this is for one that has none."""
 
@@ -106,6 +109,8 @@ class QaWorld(World):
         self.answer = kept["answer"]
 
     def grade(self, *, finished: bool) -> Outcome | Tool:
+        if self.question.answer is UNKNOWN:
+            return ungraded(self.answer)
         right = finished and self.answer is not None and is_right(self.question.answer, self.answer)
         if self.judge is not None and finished and self.answer and not right:
             return self.judge.tool(self.question, self.answer, JUDGE_SECONDS)

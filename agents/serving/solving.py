@@ -1,0 +1,271 @@
+"""One question as one episode: opened with its limits, played by a policy to its end, and told with its bill.
+
+    solver = Solver(factory, player)
+    solution = await solver.solve(Asked("How many ...?", budget_usd=0.05, preference="frugal"))
+
+`Policy.solve` and the server of `toolorchestra serve` are made of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from toolorchestra.agents.policies.base import Player, digest
+from toolorchestra.envs.base import preference as preferences
+from toolorchestra.envs.base.actions import parse
+from toolorchestra.envs.base.answer_grading import final_answer
+from toolorchestra.envs.base.errors import ActionError, ConfigError, no_such, one_line
+from toolorchestra.envs.base.preference import Preference
+from toolorchestra.envs.base.types import Outcome, Transcript
+from toolorchestra.envs.domains.source import Asks, Scene, ungraded
+from toolorchestra.envs.domains.world import World
+from toolorchestra.envs.episode.episode import Episode, Step
+from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.money.ledger import total_tokens
+from toolorchestra.envs.money.prices import NANO, Charge, Tokens
+from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.envs.runtime.invoke import Gates, advance, begin
+from toolorchestra.envs.tools import Tool, Toolbox, tool
+from toolorchestra.envs.wrappers.record import trajectory
+
+FAILURE_CHARACTERS = 300
+_ENDS = {"": "answered", "spend_cap": "budget", "usd": "budget", "seconds": "deadline"}
+"""What ended an episode, in the words of who asked, where they are others."""
+Watch = Callable[[Episode, Step], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What somebody asks, and what may be spent on it."""
+
+    question: str
+    budget_usd: float | None = None
+    """The most that the answer may cost. A request that could cost more than what is left is not sent."""
+    deadline_seconds: float | None = None
+    preference: Any = "none"
+    """A kind's name, weights, a Preference, or a sentence of one's own."""
+    tools: Sequence[str] | None = None
+    """The environment's tools to keep, by name; none at all: the conversation is played with `own` alone."""
+    own: Sequence[Tool] = ()
+    """Further tools."""
+    seed: int = 0
+    said: Transcript = ()
+    """The conversation so far, where it is played with `own` alone."""
+    system: str = ""
+    """Its system message."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.question, str) or not self.question.strip():
+            raise ConfigError(f"a question is a text, got {self.question!r:.60}")
+        for name in ("budget_usd", "deadline_seconds"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf):
+                raise ConfigError(f"{name} must be a positive number, got {value!r}; leave it out for no limit")
+
+
+def asked(question: str, *, tools: Sequence[Any] | None = None, **limits: Any) -> Asked:
+    """What `Policy.solve` is given: in `tools`, names keep tools of the environment, functions and Tools are added."""
+    valid = ("budget_usd", "deadline_seconds", "preference", "seed")
+    for name in limits:
+        if name not in valid:
+            raise ConfigError(no_such("argument of solve()", name, (*valid, "tools")))
+    given = [tools] if isinstance(tools, str | Tool) or callable(tools) else list(tools or ())
+    names = tuple(one for one in given if isinstance(one, str))
+    own = tuple(one if isinstance(one, Tool) else tool(one) for one in given if not isinstance(one, str))
+    return Asked(question, tools=names or None, own=own, **limits)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What came of it."""
+
+    text: str
+    ended: str
+    """"answered"; or the limit that cut it off: "turns", "context", "deadline", "budget"; or "cancelled", "failed"."""
+    usd: float
+    usd_by_role: Mapping[str, float]
+    seconds: float
+    """The episode's clock: simulated time where the models are simulated."""
+    calls: Mapping[str, int]
+    tokens: Tokens
+    trajectory: Mapping[str, Any] = field(repr=False)
+    failure: str = ""
+    right: float | None = None
+    """Whether it is right, where that is known: for the questions of simulated worlds."""
+    savings_usd: float | None = None
+    """An estimate: what the answering call's tokens would have cost at the most expensive answerer, less `usd`."""
+
+
+class Conversation(World):
+    """A conversation whose tools all belong to who asks."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.system = asked.system or World.system
+        self.toolbox = Toolbox(asked.own)
+        self._said = asked.said
+
+    def opening(self) -> Transcript:
+        """Give what was said."""
+        return self._said
+
+    def grade(self, *, finished: bool) -> Outcome:
+        """Leave it ungraded."""
+        return ungraded(None)
+
+
+class Running:
+    """One episode on its way."""
+
+    def __init__(self, asked: Asked, episode: Episode, opening: Mapping[str, Any]) -> None:
+        self.asked, self.episode, self._opening = asked, episode, opening
+        self._turns: list[int] = []
+        self._rewards: list[float] = []
+        self._last: Step | None = None
+        self.began = time.monotonic()
+
+    def take(self, step: Step) -> None:
+        """Note what a turn came to."""
+        self._last = step
+        self._rewards.append(step.reward)
+        self._date()
+
+    def settle(self) -> None:
+        """Bill what calls have booked that were broken off."""
+        episode = self.episode
+        for usage in episode.context.bill.unsettled():
+            episode.ledger.add(episode.sheet.charge(usage))
+        self._date()
+
+    def _date(self) -> None:
+        self._turns += [self.episode.turn] * (len(self.episode.ledger) - len(self._turns))
+
+    def solution(self, ended: str = "", failure: str = "") -> Solution:
+        """Tell what came of it. `ended`: what broke it off, where it did not end by itself."""
+        episode, info = self.episode, self._last.info if self._last is not None else {}
+        if not ended:
+            cut = str(info.get("truncated_by", ""))
+            ended = _ENDS.get(cut, cut)
+        if episode.failure and not failure:
+            failure = f"{episode.failure.where}: {episode.failure.error}"
+        value = episode.outcome.value if episode.outcome and ended != "failed" else float("nan")
+        ledger = episode.ledger
+        terminated = self._last is not None and self._last.terminated
+        row = trajectory(episode, self._opening, self._turns, self._rewards, info, terminated=terminated)
+        return Solution(
+            _answer_of(episode) if ended == "answered" else "",
+            ended,
+            ledger.usd,
+            ledger.usd_by_role(),
+            ledger.seconds,
+            dict(episode.calls),
+            total_tokens([*ledger]),
+            row,
+            one_line(failure)[:FAILURE_CHARACTERS],
+            None if value != value else value,
+            _savings(episode),
+        )
+
+
+class Solver:
+    """Plays questions with one policy, any number at once, on one event loop."""
+
+    def __init__(self, factory: EpisodeFactory, player: Player) -> None:
+        self.factory, self.player = factory, player
+        self._gates = Gates()
+
+    def open(self, asked: Asked) -> Running:
+        """Open an episode for what is asked. Raises ConfigError where it cannot be."""
+        rules = self.factory.rules
+        limits = replace(rules.limits, seconds=asked.deadline_seconds or rules.limits.seconds)
+        cap = SpendCap(asked.budget_usd) if asked.budget_usd is not None else rules.spend_cap
+        scene = self._scene(asked)
+        told = preference_of(asked.preference, asked.seed, scene.world.toolbox.keys)
+        task_id = f"{self.factory.source.name}/asked/{digest(asked.question, asked.said)[:12]}"
+        rules = replace(rules, limits=limits, spend_cap=cap)
+        episode, _, info = self.factory.begin(task_id, scene, asked.seed, told, rules)
+        kept = ("task", "preference", "price_sheet")
+        return Running(asked, episode, {name: info[name] for name in kept})
+
+    def _scene(self, asked: Asked) -> Scene:
+        source, sheet = self.factory.source, self.factory.sheet
+        own = Toolbox(asked.own).priced(sheet)
+        if asked.tools is not None and not asked.tools:
+            return Scene(Conversation(replace(asked, own=own.tools)), sheet, {"asked": asked.question})
+        if not isinstance(source, Asks):
+            raise ConfigError(
+                f"{source.name} has tools for its own tasks alone: a question from outside is played with tools of who "
+                "asks, and none of the environment's (tools=[]); or give the source a method asked()"
+            )
+        scene = source.asked(asked.question, asked.seed, sheet, asked.tools)
+        if own.tools:
+            scene.world.toolbox = Toolbox([*scene.world.toolbox, *own])
+        return scene
+
+    async def solve(self, asked: Asked, watch: Watch | None = None) -> Solution:
+        """Open it and play it to its end."""
+        return await self.play(self.open(asked), watch)
+
+    async def play(self, running: Running, watch: Watch | None = None) -> Solution:
+        """Play to the end. Whatever breaks down is told in the solution, with what was paid. Only a cancelled one
+        raises; then `running.solution("cancelled")` tells it."""
+        episode = running.episode
+        try:
+            async with asyncio.timeout(running.asked.deadline_seconds):
+                await begin(episode, self._gates)
+                while not episode.over:
+                    text, usage = await self.player.move(episode)
+                    step = await advance(episode, text, self._gates, usage)
+                    running.take(step)
+                    if watch is not None:
+                        watch(episode, step)
+        except TimeoutError:
+            running.settle()
+            return running.solution("deadline")
+        except ConfigError:
+            running.settle()
+            raise
+        except Exception as err:  # noqa: BLE001 - who asked is told, and what was paid is billed
+            running.settle()
+            return running.solution("failed", f"{type(err).__name__}: {err}")
+        except asyncio.CancelledError:
+            running.settle()
+            raise
+        return running.solution()
+
+
+def preference_of(value: Any, seed: int, keys: Sequence[str]) -> Preference:
+    """What may be given as a preference in a request: as gym.make takes it, or a sentence of one's own, which weighs
+    nothing: the policy reads it."""
+    if isinstance(value, str) and value not in ("none", "sampled", *preferences.kinds()) and " " in value.strip():
+        return Preference(kind="own", sentence=one_line(value.strip()))
+    preferences.known(value)
+    return preferences.read(value, random.Random(seed), keys, "train")
+
+
+def _answer_of(episode: Episode) -> str:
+    """What was answered: what the world says of it, or else the last message."""
+    evidence = episode.outcome.evidence if episode.outcome else {}
+    if isinstance(said := evidence.get("answer"), str):
+        return said
+    last = episode.messages[-1]
+    try:
+        return final_answer(parse(last["content"]).said if last["role"] == "assistant" else last["content"])
+    except ActionError:
+        return str(last["content"])
+
+
+def _savings(episode: Episode) -> float | None:
+    """What the answer's tokens would have cost at the most expensive model that answers, less what everything cost."""
+    answering = episode.world.toolbox.of_kind("answer")
+    charges: list[Charge] = [c for c in episode.ledger if answering is not None and c.tool in answering.keys]
+    if answering is None or not charges:
+        return None
+    used = charges[-1].usage
+    dearest = max(episode.sheet.charge(used._replace(item=offer.model)).nano_usd for offer in answering.offers)
+    return (dearest - episode.ledger.nano_usd) / NANO
