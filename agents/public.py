@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from toolorchestra.envs.base.errors import ConfigError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import gymnasium as gym
 
     from toolorchestra.agents.configuration.config import TrainConfig
     from toolorchestra.agents.evaluation.comparison import RunComparison
-    from concurrent.futures import Future
-
     from toolorchestra.agents.policies.base import Player
     from toolorchestra.agents.serving.solving import Solution, Solver
     from toolorchestra.envs.factory import EpisodeFactory
@@ -137,7 +137,9 @@ class Policy:
         self._solver = None
 
 
-def load_policy(name: str | Path, *, env: gym.Env[Any, Any] | None = None, backends: Any = None, **options: Any) -> Policy:
+def load_policy(
+    name: str | Path, *, env: gym.Env[Any, Any] | None = None, backends: Any = None, **options: Any
+) -> Policy:
     """Load a policy by its name, or a trained one by its folder: "oracle", "chat", "always:gpt-5", "runs/mine".
 
     It answers questions (solve) in `env`, or in what it was trained on, or in HLE-v0, with the real models that

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -65,7 +64,9 @@ class Asked:
             raise ConfigError(f"a question is a text, got {self.question!r:.60}")
         for name in ("budget_usd", "deadline_seconds"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf):
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf
+            ):
                 raise ConfigError(f"{name} must be a positive number, got {value!r}; leave it out for no limit")
 
 
@@ -127,7 +128,8 @@ class Running:
         self._turns: list[int] = []
         self._rewards: list[float] = []
         self._last: Step | None = None
-        self.began = time.monotonic()
+        self.said = ""
+        """The policy's latest move."""
 
     def take(self, step: Step) -> None:
         """Note what a turn came to."""
@@ -147,6 +149,7 @@ class Running:
 
     def solution(self, ended: str = "", failure: str = "") -> Solution:
         """Tell what came of it. `ended`: what broke it off, where it did not end by itself."""
+        self._date()
         episode, info = self.episode, self._last.info if self._last is not None else {}
         if not ended:
             cut = str(info.get("truncated_by", ""))
@@ -220,6 +223,7 @@ class Solver:
                 await begin(episode, self._gates)
                 while not episode.over:
                     text, usage = await self.player.move(episode)
+                    running.said = text
                     step = await advance(episode, text, self._gates, usage)
                     running.take(step)
                     if watch is not None:
@@ -227,16 +231,34 @@ class Solver:
         except TimeoutError:
             running.settle()
             return running.solution("deadline")
-        except ConfigError:
-            running.settle()
-            raise
         except Exception as err:  # noqa: BLE001 - who asked is told, and what was paid is billed
             running.settle()
             return running.solution("failed", f"{type(err).__name__}: {err}")
         except asyncio.CancelledError:
             running.settle()
             raise
+        finally:
+            self._forget(episode)
         return running.solution()
+
+    async def move(self, running: Running) -> Solution:
+        """Make one move, which is billed and not carried out: `running.said` has it. Raises what the policy raises."""
+        episode = running.episode
+        try:
+            async with asyncio.timeout(running.asked.deadline_seconds):
+                running.said, usage = await self.player.move(episode)
+            episode.act(running.said, usage)
+        except BaseException:
+            running.settle()
+            raise
+        finally:
+            self._forget(episode)
+        solution = running.solution("moved")
+        said = {"role": "assistant", "content": running.said}
+        return replace(solution, trajectory={**solution.trajectory, "messages": (*episode.messages, said)})
+
+    def _forget(self, episode: Episode) -> None:
+        getattr(self.player, "forget", lambda _episode: None)(episode)
 
 
 def preference_of(value: Any, seed: int, keys: Sequence[str]) -> Preference:

@@ -65,6 +65,10 @@ class CheckpointPlayer:
         text = self.chat.take(seat.sequence, sample)
         return Move(text, Usage(item, ORCHESTRATOR, Tokens(prompt, 0, len(sample.tokens))))
 
+    def forget(self, episode: Episode) -> None:
+        """Drop what is remembered of an episode that nobody plays on."""
+        self._seats.pop(id(episode), None)
+
     def close(self) -> None:
         """End the engine. May be called twice."""
         self._open.close()

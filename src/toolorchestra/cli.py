@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, Command] = {
         "toolorchestra.agents.commands.compare", "runs beside each other; billed or graded anew; for other programs"
     ),
     "train": Command("toolorchestra.agents.commands.train", "train an orchestrator, or a router of numbers"),
+    "serve": Command("toolorchestra.agents.commands.serve", "a policy behind OpenAI's chat API, with bills"),
     "export model": Command(
         "toolorchestra.agents.commands.export_model", "what a run has trained, as a folder for transformers and vLLM"
     ),

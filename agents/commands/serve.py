@@ -1,0 +1,164 @@
+"""Serve a policy behind OpenAI's chat API: `toolorchestra serve runs/mine --backends my.toml --keys keys.toml`.
+
+Any client of that API asks it. A request may say budget_usd, deadline_seconds, preference and tools of its own; the
+answer has its bill. `toolorchestra serve cascade --sim` answers embedded questions without any key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from toolorchestra.agents.commands.console import DONE, command, say
+from toolorchestra.agents.commands.evaluation_setup import factory_for
+from toolorchestra.agents.configuration.environment_options import chosen_envs
+from toolorchestra.agents.policies.players import CHECKPOINT, player
+from toolorchestra.agents.serving.accounts import Accounts, new_key, read_keys
+from toolorchestra.agents.serving.service import Limits, Service
+from toolorchestra.agents.serving.solving import Solver
+from toolorchestra.envs.base.errors import AT_LEAST_ONE, POSITIVE, ConfigError, install, require
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """What `toolorchestra serve` takes."""
+
+    policy: tyro.conf.Positional[tuple[str, ...]] = ()
+    """A run's folder, or a policy's name such as chat or cascade; several are served side by side. A request's model
+    is one of the names that /v1/models lists."""
+    env: tuple[str, ...] = ()
+    """An id, then NAME=VALUE for gym.make: whose tools there are. What the policy was trained on when left out, or
+    HLE-v0."""
+    backends: str = ""
+    """A file of the real models, searches and sandboxes behind the tools."""
+    sim: bool = False
+    """Simulated experts, which answer questions of the embedded worlds alone."""
+    host: str = "127.0.0.1"
+    """Where to listen. Anything but the loopback needs --keys."""
+    port: int = 8080
+    """0 takes a free one."""
+    keys: str = ""
+    """A TOML file of the keys that may ask, with their limits."""
+    database: str = ""
+    """What the keys have spent: a file of SQLite, or a postgresql:// address that several servers share. In --out when
+    left out."""
+    replica: str = ""
+    """Name of this server among those that share the database. HOST:PORT when left out."""
+    release_lost: bool = False
+    """Give back what requests had set aside whose server was killed."""
+    new_key: str = ""
+    """Print a fresh key for this name with its lines for the file, and end."""
+    most_usd: float = 1.0
+    """The most that one request may spend, and what it may where it says nothing."""
+    deadline_seconds: float = 600.0
+    """The most that one request may take."""
+    session_seconds: float = 300.0
+    """How long a conversation waits for the results of the client's own tools."""
+    at_once: int = 64
+    """Requests that run at once."""
+    queue: int = 256
+    """Requests that wait; more are refused."""
+    drain_seconds: int = 30
+    """How long requests may go on after SIGTERM."""
+    out: str = ""
+    """Folder of the trajectories; runs/served/TIME when left out."""
+    no_texts: bool = False
+    """Keep no message in the trajectories."""
+
+    def __post_init__(self) -> None:
+        require(self, POSITIVE, "most_usd", "deadline_seconds", "session_seconds")
+        require(self, AT_LEAST_ONE, "at_once", "queue", "drain_seconds")
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """The command line."""
+    return command(ServeOptions, run, given, about=__doc__)
+
+
+def run(given: ServeOptions) -> int:
+    """Serve until SIGTERM or Ctrl-C, then let requests in flight end."""
+    if given.new_key:
+        key, lines = new_key(given.new_key)
+        say(f"The key, which is shown once: {key}\n\nIts lines for the file of --keys:\n{lines}")
+        return DONE
+    check(given)
+    folder = Path(given.out or f"runs/served/{datetime.now():%Y%m%d-%H%M%S}")
+    served(service_of(given, folder), given, folder)
+    return DONE
+
+
+def check(given: ServeOptions) -> None:
+    """Refuse what would be served by mistake."""
+    if not given.policy:
+        raise ConfigError("name the policy to serve: a run's folder, or a name such as chat or cascade")
+    if bool(given.backends) == given.sim:
+        raise ConfigError(
+            "say what stands behind the tools: real models, or simulated ones, which only answer embedded questions",
+            command_line="--backends FILE, or --sim",
+        )
+    if given.host not in _LOOPBACK and not given.keys:
+        raise ConfigError(
+            f"{given.host} is heard beyond this machine, where anybody could spend your money; name a file of keys",
+            command_line="--keys FILE, see --new-key",
+        )
+
+
+def service_of(given: ServeOptions, folder: Path) -> Service:
+    """The service that the options describe. Its files go into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    env = chosen_envs([given.env])[0] if given.env else None
+    more: dict[str, Any] = {"backends": given.backends} if given.backends else {}
+    solvers: dict[str, Solver] = {}
+    for named in given.policy:
+        policy = f"{CHECKPOINT}{named}" if ":" not in named and Path(named).is_dir() else named
+        label = Path(named).name if policy.startswith(CHECKPOINT) else named
+        if label in solvers:
+            raise ConfigError(f"two policies would be served as {label!r}; name folders that end differently")
+        factory = factory_for(policy, env, **more)
+        solvers[label] = Solver(factory, player(policy, factory))
+    keys = read_keys(given.keys) if given.keys else {}
+    replica = given.replica or f"{given.host}:{given.port}"
+    accounts = Accounts(keys, given.database or str(folder / "accounts.sqlite"), replica)
+    if accounts.lost:
+        say(f"{accounts.lost} requests were in flight when this server was killed; what they had set aside counts "
+            "against their keys until --release-lost")  # fmt: skip
+    if given.release_lost:
+        say(f"gave back what {accounts.release_lost()} requests had set aside")
+    limits = Limits(given.most_usd, given.at_once, given.queue, given.deadline_seconds, given.session_seconds)
+    return Service(solvers, accounts, limits, folder, texts=not given.no_texts)
+
+
+def served(service: Service, given: ServeOptions, folder: Path) -> None:
+    """Listen, and answer until the end."""
+    import socket
+
+    from toolorchestra.agents.serving.server import Server
+
+    try:
+        import uvicorn
+    except ModuleNotFoundError:
+        raise ConfigError(f"the server needs uvicorn: {install('serve')}") from None
+    family = socket.AF_INET6 if ":" in given.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((given.host, given.port))
+    except (OSError, OverflowError) as err:
+        raise ConfigError(
+            f"cannot serve at {given.host}:{given.port}: {err}; name another with --host or --port"
+        ) from None
+    with listening:
+        url = f"http://{given.host}:{listening.getsockname()[1]}"
+        simulated = " (SIMULATED experts)" if given.sim else ""
+        say(f"{', '.join(service.solvers)} at {url}/v1{simulated}; the page: {url}/ ; trajectories: {folder}")
+        settings = uvicorn.Config(
+            Server(service).app(), log_level="warning", timeout_graceful_shutdown=given.drain_seconds, access_log=False
+        )  # fmt: skip
+        uvicorn.Server(settings).run(sockets=[listening])

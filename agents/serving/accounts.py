@@ -1,0 +1,287 @@
+"""Who may ask, how often, and for how much: keys from a file, and what they have spent in SQLite or Postgres.
+
+    [keys.alice]
+    sha256 = "9f86d08..."        # of the key; `toolorchestra serve --new-key alice` prints both
+    usd = 20.0                   # in all; leave it out for no limit
+    requests_per_minute = 60
+
+A request first sets aside the most that it may spend, in one transaction, so the limits are exact for any number of
+servers on one database. What a server had set aside that was killed counts against its key until `release_lost`: nobody
+knows what its requests in flight have cost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import sqlite3
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from toolorchestra.envs.base import shapes
+from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, Outage, install, require
+from toolorchestra.envs.money.prices import NANO
+
+NOBODY = "-"
+"""Name of the account of requests without a key, where none is required."""
+_BURST_SECONDS = 10
+"""Seconds' worth of a rate that may come at once."""
+_KEY_BYTES = 24
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS accounts (name TEXT PRIMARY KEY, spent BIGINT NOT NULL DEFAULT 0, "
+    "held BIGINT NOT NULL DEFAULT 0, tokens DOUBLE PRECISION NOT NULL DEFAULT 0, "
+    "at DOUBLE PRECISION NOT NULL DEFAULT 0)",
+    "CREATE TABLE IF NOT EXISTS requests (id TEXT PRIMARY KEY, name TEXT NOT NULL, replica TEXT NOT NULL, "
+    "held BIGINT NOT NULL, spent BIGINT NOT NULL DEFAULT 0, lost INTEGER NOT NULL DEFAULT 0)",
+)
+
+
+@dataclass(frozen=True)
+class Key:
+    """What one key may do."""
+
+    sha256: str
+    usd: float | None = None
+    requests_per_minute: float | None = None
+    admin: bool = False
+    """Whether it may see what all keys do: the page, /metrics and the latest trajectories."""
+
+    def __post_init__(self) -> None:
+        require(self, NOT_NEGATIVE, *(n for n in ("usd", "requests_per_minute") if getattr(self, n) is not None))
+        if len(self.sha256) != hashlib.sha256().digest_size * 2:
+            raise ConfigError(f"sha256 is the key's hash, 64 hexadecimal digits, got {len(self.sha256)} characters")
+
+
+@dataclass(frozen=True)
+class _KeysFile:
+    """A file of keys, as it is written."""
+
+    keys: Mapping[str, Key] = field(default_factory=dict)
+
+
+def read_keys(path: str | Path) -> dict[str, Key]:
+    """The keys of a TOML file, by name."""
+    try:
+        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as err:
+        told = f"no file of keys {str(path)!r} ({err.strerror}); write [keys.NAME] with sha256 in it"
+        raise ConfigError(told) from None
+    except ValueError as err:
+        raise ConfigError(f"{path} is not TOML: {err}") from None
+    made = dict(shapes.read(_KeysFile, data, str(path)).keys)
+    if not made:
+        raise ConfigError(f"{path} has no key; `toolorchestra serve --new-key alice` prints one with its lines")
+    return made
+
+
+def new_key(name: str) -> tuple[str, str]:
+    """A fresh key, and the lines of it for the file."""
+    key = f"to-{secrets.token_urlsafe(_KEY_BYTES)}"
+    hashed = hashlib.sha256(key.encode()).hexdigest()
+    return key, f'[keys.{name}]\nsha256 = "{hashed}"\nusd = 10.0\nrequests_per_minute = 60'
+
+
+class Refused(Exception):
+    """A request that is not taken: its status, a code, and when to come again."""
+
+    def __init__(self, status: int, code: str, text: str, after_seconds: float = 0.0) -> None:
+        super().__init__(text)
+        self.status, self.code, self.after_seconds = status, code, after_seconds
+
+
+class Account(NamedTuple):
+    """What an account has spent and set aside, in nano-dollars."""
+
+    name: str
+    spent: int
+    held: int
+    """Of requests in flight, and of those that a killed server left."""
+
+
+class Accounts:
+    """The keys with what they have spent. May be shared by threads."""
+
+    def __init__(self, keys: Mapping[str, Key] | None = None, database: str = "", replica: str = "") -> None:
+        """`database`: a file of SQLite, a postgresql:// address, or "" for this process's memory. `replica` names this
+        server among those that share it: what it had in flight when it was killed is marked when it starts again."""
+        self.keys = dict(keys or {})
+        self.replica = replica
+        self._by_hash = {key.sha256.lower(): name for name, key in self.keys.items()}
+        self._database = _database(database)
+        with self._database.transaction() as do:
+            for statement in _TABLES:
+                do(statement)
+            for name in (*self.keys, NOBODY):
+                do("INSERT INTO accounts (name) VALUES (?) ON CONFLICT (name) DO NOTHING", name)
+        self.lost = self._mark_lost()
+        """Requests that this server had in flight when it was killed."""
+
+    def who(self, bearer: str) -> str:
+        """The name of a key. Raises Refused for one that there is not."""
+        if not self.keys:
+            return NOBODY
+        given = hashlib.sha256(bearer.encode("utf-8", "replace")).hexdigest()
+        for known, name in self._by_hash.items():
+            if hmac.compare_digest(known, given):
+                return name
+        raise Refused(401, "invalid_api_key", "no such key; send one as `Authorization: Bearer KEY`")
+
+    def limit_of(self, name: str) -> float | None:
+        """The dollars that a key may spend in all; None: no limit."""
+        key = self.keys.get(name)
+        return key.usd if key is not None else None
+
+    def begin(self, request: str, name: str, usd: float) -> float:
+        """Count a request, and set aside what it may spend: so many dollars, or what is left of the key's limit, which
+        is returned. Raises Refused where the rate or the limit is used up."""
+        key = self.keys.get(name)
+        with self._database.transaction() as do:
+            row = do(f"SELECT spent, held, tokens, at FROM accounts WHERE name = ?{self._database.lock}", name)[0]
+            spent, held, tokens, at = row
+            tokens, now = _refilled(key, tokens, at)
+            wanted = round(usd * NANO)
+            if key is not None and key.usd is not None:
+                wanted = min(wanted, round(key.usd * NANO) - spent - held)
+                if wanted <= 0:
+                    raise Refused(402, "insufficient_quota", f"the key's {key.usd:g} $ are spent, or set aside")
+            do("UPDATE accounts SET held = held + ?, tokens = ?, at = ? WHERE name = ?", wanted, tokens, now, name)
+            kept = (request, name, self.replica, wanted)
+            do("INSERT INTO requests (id, name, replica, held) VALUES (?, ?, ?, ?)", *kept)
+        return wanted / NANO
+
+    def book(self, request: str, nano_usd: int) -> None:
+        """Note what a request has spent so far."""
+        with self._database.transaction() as do:
+            do("UPDATE requests SET spent = ? WHERE id = ?", nano_usd, request)
+
+    def end(self, request: str, nano_usd: int) -> None:
+        """Book what a request has spent, and give back the rest of what was set aside."""
+        with self._database.transaction() as do:
+            for name, held in do("SELECT name, held FROM requests WHERE id = ?", request):
+                do("UPDATE accounts SET spent = spent + ?, held = held - ? WHERE name = ?", nano_usd, held, name)
+                do("DELETE FROM requests WHERE id = ?", request)
+
+    def _mark_lost(self) -> int:
+        with self._database.transaction() as do:
+            rows = do("SELECT id, name, spent FROM requests WHERE replica = ? AND lost = 0", self.replica)
+            for request, name, spent in rows:
+                do("UPDATE accounts SET spent = spent + ?, held = held - ? WHERE name = ?", spent, spent, name)
+                do("UPDATE requests SET held = held - ?, lost = 1 WHERE id = ?", spent, request)
+        return len(rows)
+
+    def release_lost(self) -> int:
+        """Give back what lost requests had set aside: somebody has looked at the providers' bills."""
+        with self._database.transaction() as do:
+            rows = do("SELECT id, name, held FROM requests WHERE lost = 1")
+            for request, name, held in rows:
+                do("UPDATE accounts SET held = held - ? WHERE name = ?", held, name)
+                do("DELETE FROM requests WHERE id = ?", request)
+        return len(rows)
+
+    def accounts(self) -> list[Account]:
+        """Every account, by name."""
+        with self._database.transaction() as do:
+            return [Account(*row) for row in do("SELECT name, spent, held FROM accounts ORDER BY name")]
+
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()
+
+
+def _refilled(key: Key | None, tokens: float, at: float) -> tuple[float, float]:
+    """What is left of a key's rate after one request more, and the time. Raises Refused where nothing is. A clock that
+    was set back gives nothing, and takes nothing."""
+    now = time.time()
+    if key is None or key.requests_per_minute is None:
+        return 0.0, now
+    rate = key.requests_per_minute / 60
+    most = max(1.0, rate * _BURST_SECONDS)
+    have = most if not at else min(most, tokens + max(0.0, now - at) * rate)
+    if have < 1:
+        after = (1 - have) / rate if rate else 3600.0
+        raise Refused(429, "rate_limit_exceeded", f"{key.requests_per_minute:g} requests a minute are allowed", after)
+    return have - 1, now
+
+
+Do = Callable[..., list[Any]]
+
+
+class _Sqlite:
+    """One connection, whose transactions lock the file from their start."""
+
+    lock = ""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._connection = sqlite3.connect(path or ":memory:", 10, isolation_level=None, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")  # a kill loses nothing, a power cut the last moment
+        except sqlite3.Error as err:
+            raise ConfigError(f"{path!r} is no database ({err}); name a file that may be written") from None
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Do]:
+        """Run statements, all of them or none."""
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield lambda statement, *values: self._connection.execute(statement, values).fetchall()
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+
+class _Postgres:
+    """One connection, made again when it has broken."""
+
+    lock = " FOR UPDATE"
+
+    def __init__(self, address: str) -> None:
+        try:
+            import psycopg
+        except ModuleNotFoundError:
+            raise ConfigError(f"Postgres needs psycopg: {install('serve')}") from None
+        self._psycopg, self._address = psycopg, address
+        self._lock = threading.Lock()
+        self._connection: Any = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[Do]:
+        """Run statements, all of them or none."""
+        with self._lock:
+            if self._connection is None or self._connection.closed:
+                try:
+                    self._connection = self._psycopg.connect(self._address, connect_timeout=10)
+                except self._psycopg.Error as err:
+                    raise Outage(f"the database of accounts does not answer: {type(err).__name__}") from None
+            try:
+                with self._connection.transaction():
+                    yield self._run
+            except self._psycopg.OperationalError as err:
+                raise Outage(f"the database of accounts broke off: {type(err).__name__}") from None
+
+    def _run(self, statement: str, *values: Any) -> list[Any]:
+        found = self._connection.execute(statement.replace("?", "%s"), values)
+        return found.fetchall() if found.description else []
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _database(where: str) -> _Sqlite | _Postgres:
+    return _Postgres(where) if where.startswith(("postgres://", "postgresql://")) else _Sqlite(where)

@@ -1,0 +1,269 @@
+"""The HTTP server of `toolorchestra serve`: OpenAI's chat API over a Service, with health, metrics and a page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import fields
+from importlib import resources
+from typing import Any
+
+from toolorchestra.agents.serving import openai_api as api
+from toolorchestra.agents.serving.accounts import NOBODY, Refused
+from toolorchestra.agents.serving.service import Ended, Service, Session
+from toolorchestra.envs.base.errors import ConfigError, Outage, install
+from toolorchestra.envs.money.prices import NANO
+
+try:
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+    from starlette.applications import Starlette
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+    from starlette.routing import Route
+except ModuleNotFoundError as err:
+    raise ConfigError(f"the server needs {err.name}: {install('serve')}") from None
+
+_LOG = logging.getLogger("uvicorn.error")
+BODY_BYTES = 4 << 20
+_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
+Handler = Callable[[Request, str], Awaitable[Response]]
+
+
+class Metrics:
+    """What Prometheus is told."""
+
+    def __init__(self, service: Service) -> None:
+        self.registry = CollectorRegistry()
+        made: dict[str, Any] = {"registry": self.registry}
+        name = "toolorchestra"
+        self._requests = Counter(f"{name}_requests", "Requests that ended.", ("policy", "ended"), **made)
+        self._refused = Counter(f"{name}_refused", "Requests that were not taken.", ("code",), **made)
+        self._usd = Counter(f"{name}_usd", "Dollars that were billed.", ("key", "role"), **made)
+        self._calls = Counter(f"{name}_calls", "Calls of tools and models.", ("tool",), **made)
+        self._seconds = Histogram(f"{name}_seconds", "Time of a request.", ("policy",), buckets=_SECONDS, **made)
+        Gauge(f"{name}_active", "Requests that run.", **made).set_function(lambda: service.active)
+        Gauge(f"{name}_waiting", "Requests that wait for a place.", **made).set_function(lambda: service.waiting)
+        self._spent = Gauge(f"{name}_spent_usd", "Dollars that a key has spent.", ("key",), **made)
+        self._held = Gauge(f"{name}_held_usd", "Dollars set aside: in flight, or lost by a kill.", ("key",), **made)
+        self._service = service
+        service.on_end.append(self._ended)
+
+    def refused(self, code: str) -> None:
+        """Count a request that was not taken."""
+        self._refused.labels(code).inc()
+
+    def _ended(self, ended: Ended) -> None:
+        self._requests.labels(ended.policy, ended.ended).inc()
+        self._seconds.labels(ended.policy).observe(ended.seconds)
+        for role, usd in ended.usd_by_role.items():
+            self._usd.labels(ended.account, role).inc(usd)
+        for tool, calls in ended.calls.items():
+            self._calls.labels(tool).inc(calls)
+
+    def text(self) -> bytes:
+        """Render everything in Prometheus' form."""
+        for name, spent, held in self._service.accounts.accounts():
+            self._spent.labels(name).set(spent / NANO)
+            self._held.labels(name).set(held / NANO)
+        return generate_latest(self.registry)
+
+
+class Server:
+    """The routes over one service."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.metrics = Metrics(service)
+
+    def app(self) -> Starlette:
+        """The ASGI application."""
+        routes = [
+            Route("/v1/chat/completions", self._guarded(self._chat), methods=["POST"]),
+            Route("/v1/decision", self._guarded(self._decision), methods=["POST"]),
+            Route("/v1/models", self._guarded(self._models)),
+            Route("/v1/activity", self._guarded(self._activity, admin=True)),
+            Route("/v1/trajectories/{request_id}", self._guarded(self._trajectory, admin=True)),
+            Route("/metrics", self._guarded(self._metrics, admin=True)),
+            Route("/health", self._health),
+            Route("/", self._page),
+        ]
+        return Starlette(routes=routes, lifespan=self._lifespan)
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await self.service.close()
+
+    def _guarded(self, handler: Handler, *, admin: bool = False) -> Callable[[Request], Awaitable[Response]]:
+        """A handler for who has a key, whose errors come in OpenAI's shape."""
+
+        async def handle(request: Request) -> Response:
+            try:
+                account = self._account(request, admin=admin)
+                return await handler(request, account)
+            except Refused as err:
+                return self._refuse(err)
+            except ConfigError as err:
+                self.metrics.refused("invalid_request")
+                return JSONResponse(api.problem(str(err), "invalid_request_error", "invalid_request"), 400)
+            except Outage as err:
+                self.metrics.refused("unavailable")
+                return JSONResponse(api.problem(str(err), "server_error", "unavailable"), 503)
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except Exception:
+                _LOG.exception("a request failed by a fault of the server")
+                return JSONResponse(api.problem("the server failed; its log says how", "server_error", "internal"), 500)
+
+        return handle
+
+    def _account(self, request: Request, *, admin: bool) -> str:
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        name = self.service.accounts.who(bearer.strip() if scheme.lower() == "bearer" else "")
+        if admin and name != NOBODY and not self.service.accounts.keys[name].admin:
+            raise Refused(403, "not_an_admin", "this is for keys with admin = true alone")
+        return name
+
+    def _refuse(self, err: Refused) -> Response:
+        self.metrics.refused(err.code)
+        kind = "invalid_request_error" if err.status < 500 else "server_error"
+        waits = {"retry-after": str(math.ceil(err.after_seconds))} if err.after_seconds else {}
+        return JSONResponse(api.problem(str(err), kind, err.code), err.status, headers=waits)
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    async def _chat(self, request: Request, account: str) -> Response:
+        data = await _body(request)
+        session = self.service.begin(data, account)
+        if data.get("stream"):
+            events = self._events(session, steps=bool(data.get("steps")))
+            return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
+        reply = await _unless_gone(request, self.service.reply(session))
+        if reply.ended == "failed":
+            told = {**api.problem(reply.failure, "server_error", "failed"), "usage": dict(reply.usage)}
+            return JSONResponse(told, 502, headers=api.headers(reply))
+        return JSONResponse(api.completion(reply), headers=api.headers(reply))
+
+    async def _events(self, session: Session, *, steps: bool) -> AsyncIterator[bytes]:
+        told: asyncio.Queue[str] = asyncio.Queue()
+        session.watch = told.put_nowait if steps else None
+        playing = asyncio.create_task(self.service.reply(session))
+        try:
+            yield api.event(api.opening_chunk(session.request_id, session.model))
+            while not playing.done():
+                waits = asyncio.create_task(told.get())
+                await asyncio.wait({playing, waits}, return_when=asyncio.FIRST_COMPLETED)
+                if not waits.done():
+                    waits.cancel()
+                    break
+                yield api.event(api.step_chunk(session.request_id, session.model, waits.result()))
+            while not told.empty():
+                yield api.event(api.step_chunk(session.request_id, session.model, told.get_nowait()))
+            reply = await playing
+            if reply.ended == "failed":
+                yield api.event({**api.problem(reply.failure, "server_error", "failed"), "usage": dict(reply.usage)})
+            else:
+                for piece in api.chunks(reply):
+                    yield api.event(piece)
+            yield api.DONE
+        except ConfigError as err:
+            yield api.event(api.problem(str(err), "invalid_request_error", "invalid_request"))
+        finally:
+            if not playing.done():  # the client has gone: what was paid is booked
+                playing.cancel()
+                await asyncio.wait({playing})
+
+    async def _decision(self, request: Request, account: str) -> Response:
+        return JSONResponse(await self.service.decision(await _body(request), account))
+
+    async def _models(self, request: Request, account: str) -> Response:
+        del request, account
+        about = {"object": "model", "created": 0, "owned_by": "toolorchestra"}
+        listed = [{"id": name, **about} for name in self.service.models()]
+        return JSONResponse({"object": "list", "data": listed})
+
+    # -- watching ----------------------------------------------------------------------------------------------------
+
+    async def _health(self, _request: Request) -> Response:
+        service = self.service
+        state = "draining" if service.draining else "ok"
+        told = {"status": state, "active": service.active, "waiting": service.waiting, "models": list(service.solvers)}
+        return JSONResponse(told, 503 if service.draining else 200)
+
+    async def _metrics(self, request: Request, account: str) -> Response:
+        del request, account
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def _activity(self, request: Request, account: str) -> Response:
+        del request, account
+        service = self.service
+        rows = [_row(ended) for ended in reversed(service.latest)]
+        accounts = service.accounts
+        keys = [
+            dict(name=one.name, usd=one.spent / NANO, held_usd=one.held / NANO, limit_usd=accounts.limit_of(one.name))
+            for one in accounts.accounts()
+        ]
+        told = {"active": service.active, "waiting": service.waiting, "keys": keys, "latest": rows}
+        return JSONResponse(told)
+
+    async def _trajectory(self, request: Request, account: str) -> Response:
+        del account
+        wanted = request.path_params["request_id"]
+        found = next((ended for ended in self.service.latest if ended.request_id == wanted), None)
+        if found is None:
+            raise Refused(404, "not_found", f"no request {wanted!r:.60} among the last {len(self.service.latest)}")
+        from toolorchestra.envs.wrappers.record import trajectory_line
+
+        return Response(trajectory_line(found.trajectory), media_type="application/json")
+
+    async def _page(self, _request: Request) -> Response:
+        page = resources.files("toolorchestra.agents") / "data" / "page" / "service.html"
+        return HTMLResponse(page.read_text(encoding="utf-8"))
+
+
+def _row(ended: Ended) -> dict[str, Any]:
+    names = [field.name for field in fields(Ended) if field.name != "trajectory"]
+    return {name: getattr(ended, name) for name in names}
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    """The request's JSON object, bounded. Raises ConfigError."""
+    raw = bytearray()
+    async for piece in request.stream():
+        raw += piece
+        if len(raw) > BODY_BYTES:
+            raise Refused(413, "too_large", f"a request has at most {BODY_BYTES >> 20} MiB")
+    try:
+        data = json.loads(bytes(raw))
+    except (ValueError, RecursionError) as err:
+        raise ConfigError(f"the request is not JSON: {err}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"the request must be a JSON object, got {type(data).__name__}")
+    return data
+
+
+async def _unless_gone(request: Request, work: Awaitable[api.Reply]) -> api.Reply:
+    """Wait for the work; where the client goes away first, cancel it, so that nothing more is paid."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.create_task(_disconnected(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        gone.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

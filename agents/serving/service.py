@@ -1,0 +1,440 @@
+"""The policies that are served, the requests in flight, and what is known of them. HTTP is server.py's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.agents.serving.accounts import Accounts, Refused
+from toolorchestra.agents.serving.openai_api import (
+    Call,
+    ChatBody,
+    Conversation,
+    Reply,
+    asked_of,
+    conversation,
+    read_body,
+    schemas,
+    usage_of,
+)
+from toolorchestra.agents.serving.solving import Running, Solution, Solver
+from toolorchestra.envs.base import preference as preferences
+from toolorchestra.envs.base.actions import Action, parse
+from toolorchestra.envs.base.errors import ActionError, ConfigError, no_such, one_line
+from toolorchestra.envs.base.files import append_line
+from toolorchestra.envs.episode.episode import Episode, Step
+from toolorchestra.envs.money.prices import NANO
+from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
+from toolorchestra.envs.wrappers.record import trajectory_line
+
+KEPT = 200
+"""Latest requests that the page can show."""
+_FILE_BYTES = 64 << 20
+_ID_BYTES = 12
+STEP_CHARACTERS = 400
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the server allows."""
+
+    most_usd: float = 1.0
+    """The most that one request may spend, and what it may spend where it says nothing."""
+    at_once: int = 64
+    queue: int = 256
+    """Requests that wait for a place; more are refused with 429."""
+    deadline_seconds: float = 600.0
+    session_seconds: float = 300.0
+    """How long a conversation waits for the results of the client's own tools."""
+
+
+class ClientTools:
+    """The client's own tools in one conversation: a call waits until the client sends its result."""
+
+    def __init__(self, functions: Sequence[Mapping[str, Any]], seconds: float) -> None:
+        self.tools = [self._tool(function, seconds) for function in functions]
+        self.waiting: dict[str, tuple[Call, asyncio.Future[str]]] = {}
+        self.called = asyncio.Event()
+
+    def _tool(self, function: Mapping[str, Any], seconds: float) -> Tool:
+        name = str(function["name"])
+
+        async def run(context: ToolContext, /, **arguments: Any) -> ToolResult:
+            del context
+            call = Call(f"call_{secrets.token_hex(_ID_BYTES)}", name, arguments)
+            result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            self.waiting[call.call_id] = (call, result)
+            self.called.set()
+            try:
+                return ToolResult(await result, seconds=0.0)
+            finally:
+                self.waiting.pop(call.call_id, None)
+
+        schema = function.get("parameters") or {"type": "object", "properties": {}}
+        about = str(function.get("description") or name)
+        return Tool(name, about, schema, run, suspends=True, deadline_seconds=seconds)
+
+    def answer(self, results: Mapping[str, str]) -> None:
+        """Hand over results. Raises ConfigError where a call that waits has none."""
+        if missing := [call_id for call_id in self.waiting if call_id not in results]:
+            raise ConfigError(f"the request: no result of the call {missing[0]!r}, which waits; send all at once")
+        self.called.clear()
+        for call_id, (_, future) in list(self.waiting.items()):
+            if not future.done():
+                future.set_result(results[call_id])
+
+
+@dataclass(eq=False)
+class Session:
+    """One request, or a conversation of several, while the client runs tools of its own."""
+
+    request_id: str
+    account: str
+    model: str
+    policy: str
+    running: Running
+    client: ClientTools
+    began: float
+    ignored: Sequence[str] = ()
+    task: asyncio.Task[Solution] | None = None
+    told_nano_usd: int = 0
+    expires: asyncio.TimerHandle | None = None
+    watch: Callable[[str], None] | None = None
+    """Is told each step, in words."""
+    own_alone: bool = False
+
+
+@dataclass
+class Ended:
+    """A request that has ended, as the page lists it."""
+
+    request_id: str
+    account: str
+    model: str
+    policy: str
+    ended: str
+    seconds: float
+    usd: float
+    usd_by_role: Mapping[str, float]
+    calls: Mapping[str, int]
+    failure: str
+    right: float | None
+    at: float = field(default_factory=time.time)
+    trajectory: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class Service:
+    """Answers requests, each within its limits, and books what they cost."""
+
+    def __init__(
+        self,
+        solvers: Mapping[str, Solver],
+        accounts: Accounts,
+        limits: Limits,
+        folder: Path | None = None,
+        *,
+        texts: bool = True,
+    ) -> None:
+        """`solvers` by the names they are served under, the first for requests that name none of them."""
+        self.solvers, self.accounts, self.limits = dict(solvers), accounts, limits
+        self.latest: deque[Ended] = deque(maxlen=KEPT)
+        self.on_end: list[Callable[[Ended], None]] = []
+        self.draining = False
+        self.active = self.waiting = 0
+        self._places = asyncio.Semaphore(limits.at_once)
+        self._sessions: dict[str, Session] = {}
+        """Conversations that wait for the client, by the id of each call that waits."""
+        self._open: set[Session] = set()
+        self._expiring: set[asyncio.Task[None]] = set()
+        self._folder, self._texts = folder, texts
+        self._file = 0
+
+    # -- which policy ----------------------------------------------------------------------------------------------
+
+    def models(self) -> list[str]:
+        """Names that a request may ask for: each policy, and each with a kind of preference."""
+        return [name if not kind else f"{name}:{kind}" for name in self.solvers for kind in ("", *preferences.kinds())]
+
+    def policy_of(self, model: str) -> tuple[str, str]:
+        """The policy and the kind of preference that a model's name stands for."""
+        if model in self.solvers:
+            return model, ""
+        name, _, kind = model.rpartition(":")
+        if name in self.solvers and kind in preferences.kinds():
+            return name, kind
+        raise ConfigError(no_such("model", model, [*self.solvers, *(f"{one}:KIND" for one in self.solvers)]))
+
+    # -- a request -------------------------------------------------------------------------------------------------
+
+    def begin(self, data: Mapping[str, Any], account: str) -> Session:
+        """Open a request, or go on with the conversation that waits for its results. Raises ConfigError for what
+        cannot be read, and Refused for what is not taken."""
+        if self.draining:
+            raise Refused(503, "shutting_down", "the server is shutting down", 5.0)
+        body, ignored = read_body(data)
+        policy, kind = self.policy_of(body.model)
+        spoken = conversation(body.messages)
+        if spoken.results and (found := self._resumed(spoken, account)):
+            return found
+        if spoken.results and body.orchestrator_tools != ():
+            raise Refused(
+                409, "session_gone", "no conversation waits for these results: it has ended, or belongs to another key "
+                "or server; begin anew, or send orchestrator_tools=[] to be asked without one"
+            )  # fmt: skip
+        parked = len({id(session) for session in self._sessions.values()})
+        if len(self._open) - parked >= self.limits.at_once + self.limits.queue:
+            raise Refused(429, "overloaded", f"{self.active} requests run and {self.waiting} wait", 1.0)
+        client = ClientTools(schemas(body.tools), self.limits.session_seconds)
+        if kind and body.preference is None:
+            body = replace(body, preference=kind)
+        return self._opened(body, spoken, client, account, policy, ignored)
+
+    def _opened(
+        self,
+        body: ChatBody,
+        spoken: Conversation,
+        client: ClientTools,
+        account: str,
+        policy: str,
+        ignored: Sequence[str],
+    ) -> Session:
+        asked = asked_of(body, spoken, client.tools, self.limits.most_usd)
+        most = self.limits.deadline_seconds
+        asked = replace(asked, deadline_seconds=min(asked.deadline_seconds or most, most))
+        request_id = f"chatcmpl-{secrets.token_hex(_ID_BYTES)}"
+        assert asked.budget_usd is not None
+        granted = self.accounts.begin(request_id, account, asked.budget_usd)
+        try:
+            running = self.solvers[policy].open(replace(asked, budget_usd=granted))
+        except BaseException:
+            self.accounts.end(request_id, 0)
+            raise
+        session = Session(request_id, account, body.model, policy, running, client, time.monotonic(), ignored)
+        session.own_alone = asked.tools == ()
+        self._open.add(session)
+        return session
+
+    def _resumed(self, spoken: Conversation, account: str) -> Session | None:
+        found = next((self._sessions[call_id] for call_id in spoken.results if call_id in self._sessions), None)
+        if found is None or found.account != account:
+            return None
+        waiting = list(found.client.waiting)
+        found.client.answer(spoken.results)
+        for call_id in waiting:
+            self._sessions.pop(call_id, None)
+        if found.expires is not None:
+            found.expires.cancel()
+        return found
+
+    async def reply(self, session: Session) -> Reply:
+        """Play on until there is an answer, or calls that the client has to make. Cancelled, it ends the request and
+        books what was paid."""
+        self.waiting += 1
+        try:
+            await self._places.acquire()
+        except BaseException:
+            await self._stop(session, "cancelled")
+            raise
+        finally:
+            self.waiting -= 1
+        self.active += 1
+        try:
+            return await self._replied(session)
+        except BaseException:
+            await self._stop(session, "cancelled")
+            raise
+        finally:
+            self.active -= 1
+            self._places.release()
+
+    async def _replied(self, session: Session) -> Reply:
+        solver, running = self.solvers[session.policy], session.running
+        if session.own_alone:
+            return await self._moved(session, solver)
+        if session.task is None:
+            session.task = asyncio.create_task(solver.play(running, lambda e, s: self._step(session, e, s)))
+        called = asyncio.create_task(session.client.called.wait())
+        try:
+            await asyncio.wait({session.task, called}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            called.cancel()
+        if session.task.done():
+            solution = session.task.result()
+            self._end(session, solution)
+            return self._told(session, solution, (), solution.ended)
+        await asyncio.sleep(0)  # calls of one turn come together
+        calls = [call for call, _ in session.client.waiting.values()]
+        for call in calls:
+            self._sessions[call.call_id] = session
+        loop = asyncio.get_running_loop()
+        session.expires = loop.call_later(self.limits.session_seconds, self._expire, session)
+        return self._told(session, running.solution("tool_calls"), calls, "tool_calls")
+
+    async def _moved(self, session: Session, solver: Solver) -> Reply:
+        """One move of a conversation with the client's tools alone: its next request says everything again."""
+        try:
+            solution = await solver.move(session.running)
+        except Exception as err:  # noqa: BLE001 - the client is told, and what was paid is booked
+            solution = session.running.solution("failed", f"{type(err).__name__}: {err}")
+            self._end(session, solution)
+            return self._told(session, solution, (), "failed")
+        try:
+            action = parse(session.running.said)
+        except ActionError:
+            action = Action("", (), session.running.said)
+        calls = [Call(f"call_{secrets.token_hex(_ID_BYTES)}", *call) for call in action.calls]
+        solution = replace(solution, text=action.said, ended="tool_calls" if calls else "answered")
+        self._end(session, solution)
+        return self._told(session, solution, calls, solution.ended)
+
+    def _told(self, session: Session, solution: Solution, calls: Sequence[Call], ended: str) -> Reply:
+        """The reply, with what this part of the conversation cost."""
+        usage = usage_of(solution)
+        nano = session.running.episode.ledger.nano_usd
+        usage["cost"], session.told_nano_usd = (nano - session.told_nano_usd) / NANO, nano
+        text, thought = solution.text, ""
+        if calls or session.own_alone:
+            text, thought = _said_beside(session.running.said)
+        return Reply(
+            session.request_id, session.model, text, calls, ended, usage, session.ignored, solution.failure, thought
+        )
+
+    def _step(self, session: Session, episode: Episode, step: Step) -> None:
+        self.accounts.book(session.request_id, episode.ledger.nano_usd)
+        if session.watch is not None and not episode.over:
+            session.watch(told_step(step))
+
+    async def _stop(self, session: Session, ended: str) -> None:
+        """End an episode in the middle, and book what was paid."""
+        if session not in self._open:
+            return
+        if session.task is not None:
+            session.task.cancel()
+            await asyncio.wait({session.task})
+        else:
+            session.running.settle()
+        self._end(session, session.running.solution(ended))
+
+    def _expire(self, session: Session) -> None:
+        for call_id in session.client.waiting:
+            self._sessions.pop(call_id, None)
+        task = asyncio.ensure_future(self._stop(session, "expired"))
+        self._expiring.add(task)
+        task.add_done_callback(self._expiring.discard)
+
+    def _end(self, session: Session, solution: Solution) -> None:
+        self._open.discard(session)
+        self.accounts.end(session.request_id, session.running.episode.ledger.nano_usd)
+        row = dict(solution.trajectory)
+        told = {"request": session.request_id, "key": session.account, "model": session.model, "ended": solution.ended}
+        if not self._texts:
+            row = {name: value for name, value in row.items() if name not in ("messages", "task", "conversation")}
+        if self._folder is not None:
+            self._write({**told, **row})
+        ended = Ended(
+            session.request_id,
+            session.account,
+            session.model,
+            session.policy,
+            solution.ended,
+            time.monotonic() - session.began,
+            solution.usd,
+            solution.usd_by_role,
+            solution.calls,
+            solution.failure,
+            solution.right,
+            trajectory=row,
+        )
+        self.latest.append(ended)
+        for listener in self.on_end:
+            listener(ended)
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        assert self._folder is not None
+        path = self._folder / f"trajectories-{self._file:04}.jsonl"
+        while path.exists() and path.stat().st_size > _FILE_BYTES:
+            self._file += 1
+            path = self._folder / f"trajectories-{self._file:04}.jsonl"
+        append_line(path, trajectory_line(row))
+
+    # -- a decision, and the end -------------------------------------------------------------------------------------
+
+    async def decision(self, data: Mapping[str, Any], account: str) -> dict[str, Any]:
+        """Tell which tools the policy would call now. Nothing is called; deciding itself is billed."""
+        body, _ = read_body(data)
+        policy, kind = self.policy_of(body.model)
+        client = ClientTools(schemas(body.tools), 1.0)
+        body = replace(body, preference=body.preference or kind or None)
+        solver = self.solvers[policy]
+        asked = asked_of(body, conversation(body.messages), client.tools, self.limits.most_usd)
+        request_id = f"decision-{secrets.token_hex(_ID_BYTES)}"
+        granted = self.accounts.begin(request_id, account, asked.budget_usd or self.limits.most_usd)
+        nano_usd = 0
+        try:
+            running = solver.open(replace(asked, budget_usd=granted))
+            episode = running.episode
+            await solver.move(running)
+            nano_usd = episode.ledger.nano_usd
+        finally:
+            self.accounts.end(request_id, nano_usd)
+        try:
+            action = parse(running.said)
+        except ActionError as err:
+            return {"object": "decision", "model": body.model, "calls": [], "text": one_line(str(err))}
+        models = {offer.alias: offer.model for tool in episode.world.toolbox for offer in tool.offers}
+        calls = [
+            {
+                "name": call.name,
+                "arguments": call.arguments,
+                **({"model": models[alias]} if (alias := call.arguments.get("model")) in models else {}),
+            }
+            for call in action.calls
+        ]
+        return {
+            "object": "decision",
+            "model": body.model,
+            "calls": calls,
+            "text": action.said,
+            "thought": action.thought,
+            "cost": episode.ledger.usd,
+        }
+
+    async def close(self) -> None:
+        """End every request that is left, and book what was paid."""
+        self.draining = True
+        for session in list(self._open):
+            await self._stop(session, "cancelled")
+        if self._expiring:
+            await asyncio.wait(self._expiring)
+
+
+def _said_beside(text: str) -> tuple[str, str]:
+    """What the policy said beside its calls, and what it thought."""
+    try:
+        action = parse(text)
+    except ActionError:
+        return text, ""
+    return action.said, action.thought
+
+
+def told_step(step: Step) -> str:
+    """A step in a line or two: the calls, what came back, and what it cost."""
+    lines = []
+    for message in step.info["new_messages"]:
+        if message["role"] == "assistant":
+            try:
+                action = parse(message["content"])
+            except ActionError:
+                continue
+            lines += [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False)})" for call in action.calls]
+        else:
+            lines.append(f"-> {one_line(message['content'])[:STEP_CHARACTERS]}")
+    cost = step.info["cost"]
+    return "\n".join([*lines, f"[{cost['usd'] * 100:.3g} ¢, {cost['seconds']:.3g} s]", ""])
