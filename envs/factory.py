@@ -211,9 +211,7 @@ class EpisodeFactory:
         started.info["episode_seed"] = seed
         return started
 
-    def begin(
-        self, task_id: str, scene: Scene, seed: int, preference: preferences.Preference, rules: Rules
-    ) -> Started:
+    def begin(self, task_id: str, scene: Scene, seed: int, preference: preferences.Preference, rules: Rules) -> Started:
         """One episode of a scene that is open already, such as one that somebody's question opened. `seed` is what its
         draws follow from."""
         context = ToolContext(scene.world, seed, Bill(scene.sheet, rules.spend_cap))

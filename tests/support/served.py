@@ -35,7 +35,7 @@ def running(folder: Path, *policies: str, **options: Any) -> Iterator[Running]:
     given = ServeOptions(policy=policies or ("cascade",), port=0, out=str(folder), **options)
     check(given)
     service = service_of(given, folder)
-    with socket.socket() as listening:
+    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(Server(service).app(), log_level="error", timeout_graceful_shutdown=5))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
