@@ -102,7 +102,7 @@ gpu-proof:
 .venv/.done: setup.cfg pyproject.toml requirements-dev.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python $(INSTALL) "torch==2.13.0"
-	$(BIN)/python $(INSTALL) -c requirements-dev.lock -e ".[data,dev,models,sandbox,train]"
+	$(BIN)/python $(INSTALL) -c requirements-dev.lock -e ".[data,dev,mcp,models,sandbox,serve,train]"
 	$(BIN)/python $(INSTALL) --no-deps "trl==1.16.0"
 	$(BIN)/python $(TAU2)
 	touch $@

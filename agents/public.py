@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from toolorchestra.agents.configuration.config import TrainConfig
     from toolorchestra.agents.evaluation.comparison import RunComparison
     from toolorchestra.agents.policies.base import Player
-    from toolorchestra.agents.serving.solving import Solution, Solver
+    from toolorchestra.agents.serving.solving import QuestionSolver, Solution
     from toolorchestra.envs.factory import EpisodeFactory
 
 
@@ -83,7 +83,7 @@ class Policy:
         self.name, self._options = name, dict(options)
         self._made_in = made_in
         self._players: dict[EpisodeFactory, Player] = {}
-        self._solver: Solver | None = None
+        self._solver: QuestionSolver | None = None
 
     def __repr__(self) -> str:
         return f"Policy({self.name!r})"
@@ -121,12 +121,12 @@ class Policy:
 
     def _submit(self, question: str, limits: Mapping[str, Any]) -> Future[Solution]:
         from toolorchestra.agents.commands.evaluation_setup import factory_for
-        from toolorchestra.agents.serving.solving import Solver, asked
+        from toolorchestra.agents.serving.solving import QuestionSolver, asked
         from toolorchestra.envs.runtime.background import BackgroundLoop
 
         if self._solver is None:
             made = self._made_in or factory_for(self.name)
-            self._solver = Solver(made, self._player(made))
+            self._solver = QuestionSolver(made, self._player(made))
         return BackgroundLoop.shared().submit(self._solver.solve(asked(question, **limits)))
 
     def close(self) -> None:

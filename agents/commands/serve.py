@@ -19,8 +19,8 @@ from toolorchestra.agents.commands.evaluation_setup import factory_for
 from toolorchestra.agents.configuration.environment_options import chosen_envs
 from toolorchestra.agents.policies.players import CHECKPOINT, player
 from toolorchestra.agents.serving.accounts import Accounts, new_key, read_keys
-from toolorchestra.agents.serving.service import Limits, Service
-from toolorchestra.agents.serving.solving import Solver
+from toolorchestra.agents.serving.service import PolicyService, ServingLimits
+from toolorchestra.agents.serving.solving import QuestionSolver
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, POSITIVE, ConfigError, install, require
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -110,19 +110,19 @@ def check(given: ServeOptions) -> None:
         )
 
 
-def service_of(given: ServeOptions, folder: Path) -> Service:
+def service_of(given: ServeOptions, folder: Path) -> PolicyService:
     """The service that the options describe. Its files go into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     env = chosen_envs([given.env])[0] if given.env else None
     more: dict[str, Any] = {"backends": given.backends} if given.backends else {}
-    solvers: dict[str, Solver] = {}
+    solvers: dict[str, QuestionSolver] = {}
     for named in given.policy:
         policy = f"{CHECKPOINT}{named}" if ":" not in named and Path(named).is_dir() else named
         label = Path(named).name if policy.startswith(CHECKPOINT) else named
         if label in solvers:
             raise ConfigError(f"two policies would be served as {label!r}; name folders that end differently")
         factory = factory_for(policy, env, **more)
-        solvers[label] = Solver(factory, player(policy, factory))
+        solvers[label] = QuestionSolver(factory, player(policy, factory))
     keys = read_keys(given.keys) if given.keys else {}
     replica = given.replica or f"{given.host}:{given.port}"
     accounts = Accounts(keys, given.database or str(folder / "accounts.sqlite"), replica)
@@ -131,11 +131,11 @@ def service_of(given: ServeOptions, folder: Path) -> Service:
             "against their keys until --release-lost")  # fmt: skip
     if given.release_lost:
         say(f"gave back what {accounts.release_lost()} requests had set aside")
-    limits = Limits(given.most_usd, given.at_once, given.queue, given.deadline_seconds, given.session_seconds)
-    return Service(solvers, accounts, limits, folder, texts=not given.no_texts)
+    limits = ServingLimits(given.most_usd, given.at_once, given.queue, given.deadline_seconds, given.session_seconds)
+    return PolicyService(solvers, accounts, limits, folder, texts=not given.no_texts)
 
 
-def served(service: Service, given: ServeOptions, folder: Path) -> None:
+def served(service: PolicyService, given: ServeOptions, folder: Path) -> None:
     """Listen, and answer until the end."""
     import socket
 

@@ -1,6 +1,6 @@
 """Start the `vllm serve` processes that a TOML names, write their backends file, and stop them all on Ctrl-C:
 
-    toolorchestra experts serve experts.toml --out backends.toml
+    toolorchestra serve experts experts.toml --out backends.toml
     toolorchestra evaluate --backends backends.toml --policy chat
 
 docs/serving.md has the file's format.
@@ -24,7 +24,7 @@ from toolorchestra.envs.base.errors import ConfigError
 
 @dataclass(frozen=True)
 class ServeExpertsOptions:
-    """What `toolorchestra experts serve` takes."""
+    """What `toolorchestra serve experts` takes."""
 
     servers: tyro.conf.Positional[Path]
     """A TOML that names the models and how to serve them."""

@@ -1,4 +1,4 @@
-"""Who may ask, how often, and for how much: keys from a file, and what they have spent in SQLite or Postgres.
+"""Keys that may ask, how often, and for how much: from a file, with what they have spent in SQLite or Postgres.
 
     [keys.alice]
     sha256 = "9f86d08..."        # of the key; `toolorchestra serve --new-key alice` prints both
@@ -44,7 +44,7 @@ _TABLES = (
 
 
 @dataclass(frozen=True)
-class Key:
+class ApiKey:
     """What one key may do."""
 
     sha256: str
@@ -63,10 +63,10 @@ class Key:
 class _KeysFile:
     """A file of keys, as it is written."""
 
-    keys: Mapping[str, Key] = field(default_factory=dict)
+    keys: Mapping[str, ApiKey] = field(default_factory=dict)
 
 
-def read_keys(path: str | Path) -> dict[str, Key]:
+def read_keys(path: str | Path) -> dict[str, ApiKey]:
     """The keys of a TOML file, by name."""
     try:
         data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -108,7 +108,7 @@ class Account(NamedTuple):
 class Accounts:
     """The keys with what they have spent. May be shared by threads."""
 
-    def __init__(self, keys: Mapping[str, Key] | None = None, database: str = "", replica: str = "") -> None:
+    def __init__(self, keys: Mapping[str, ApiKey] | None = None, database: str = "", replica: str = "") -> None:
         """`database`: a file of SQLite, a postgresql:// address, or "" for this process's memory. `replica` names this
         server among those that share it: what it had in flight when it was killed is marked when it starts again."""
         self.keys = dict(keys or {})
@@ -195,7 +195,7 @@ class Accounts:
         self._database.close()
 
 
-def _refilled(key: Key | None, tokens: float, at: float) -> tuple[float, float]:
+def _refilled(key: ApiKey | None, tokens: float, at: float) -> tuple[float, float]:
     """What is left of a key's rate after one request more, and the time. Raises Refused where nothing is. A clock that
     was set back gives nothing, and takes nothing."""
     now = time.time()
@@ -253,7 +253,7 @@ class _Postgres:
         try:
             import psycopg
         except ModuleNotFoundError:
-            raise ConfigError(f"Postgres needs psycopg: {install('serve')}") from None
+            raise ConfigError(f"Postgres needs psycopg: {install('postgres')}") from None
         self._psycopg, self._address = psycopg, address
         self._lock = threading.Lock()
         self._connection: Any = None

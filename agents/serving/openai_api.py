@@ -46,7 +46,7 @@ class ChatBody:
     """Whether a stream tells each step as reasoning."""
 
 
-class Conversation(NamedTuple):
+class Spoken(NamedTuple):
     """The messages of a request, taken apart."""
 
     system: str
@@ -66,7 +66,7 @@ def read_body(data: Mapping[str, Any]) -> tuple[ChatBody, list[str]]:
     return body, ignored
 
 
-def conversation(messages: Any) -> Conversation:
+def conversation(messages: Any) -> Spoken:
     """The system message, what was said after it as a transcript, and results that wait to be taken up."""
     if not isinstance(messages, list) or not messages:
         raise ConfigError("the request: messages must be a list of messages, one at least")
@@ -96,7 +96,7 @@ def conversation(messages: Any) -> Conversation:
             said.append(Message(role="tool", name=names[call_id], content=results[call_id]))
         else:
             raise ConfigError(f"{where}: role must be system, developer, user, assistant or tool, got {role!r:.40}")
-    return Conversation("\n\n".join(system), tuple(said), results)
+    return Spoken("\n\n".join(system), tuple(said), results)
 
 
 def _assistants(message: Mapping[str, Any], where: str) -> Message:
@@ -117,7 +117,7 @@ def _text(content: Any, where: str) -> str:
     raise ConfigError(f"{where}: content must be text, or a list of text parts, got {content!r:.60}")
 
 
-def asked_of(body: ChatBody, spoken: Conversation, own: Sequence[Tool], most_usd: float) -> Asked:
+def asked_of(body: ChatBody, spoken: Spoken, own: Sequence[Tool], most_usd: float) -> Asked:
     """What a request asks. Of a conversation the last message is the question; the ones before it stand above it."""
     alone = body.orchestrator_tools == ()
     if not spoken.said or (not alone and spoken.said[-1]["role"] != "user"):
@@ -167,7 +167,7 @@ class Call(NamedTuple):
     arguments: Mapping[str, Any]
 
 
-class Reply(NamedTuple):
+class ChatReply(NamedTuple):
     """What one request comes to: an answer, or calls that the client has to make."""
 
     request_id: str
@@ -202,7 +202,7 @@ def usage_of(solution: Solution) -> dict[str, Any]:
     }
 
 
-def headers(reply: Reply) -> dict[str, str]:
+def headers(reply: ChatReply) -> dict[str, str]:
     """The bill again, for who reads no body."""
     usage = reply.usage
     return {
@@ -214,7 +214,7 @@ def headers(reply: Reply) -> dict[str, str]:
     }
 
 
-def completion(reply: Reply) -> dict[str, Any]:
+def completion(reply: ChatReply) -> dict[str, Any]:
     """The answer as one object."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or (None if reply.calls else "")}
     if reply.calls:
@@ -225,7 +225,7 @@ def completion(reply: Reply) -> dict[str, Any]:
     return {**_head(reply, "chat.completion"), "choices": [choice], "usage": dict(reply.usage), **_told(reply)}
 
 
-def chunks(reply: Reply) -> list[dict[str, Any]]:
+def chunks(reply: ChatReply) -> list[dict[str, Any]]:
     """The answer as the last pieces of a stream."""
     head = _head(reply, "chat.completion.chunk")
     delta: dict[str, Any] = {"content": reply.text}
@@ -242,13 +242,13 @@ def chunks(reply: Reply) -> list[dict[str, Any]]:
 
 def opening_chunk(request_id: str, model: str) -> dict[str, Any]:
     """The first piece of a stream, before anything is known."""
-    head = _head(Reply(request_id, model, "", (), "", {}), "chat.completion.chunk")
+    head = _head(ChatReply(request_id, model, "", (), "", {}), "chat.completion.chunk")
     return {**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
 
 
 def step_chunk(request_id: str, model: str, text: str) -> dict[str, Any]:
     """A step of the orchestrator's, told as reasoning."""
-    head = _head(Reply(request_id, model, "", (), "", {}), "chat.completion.chunk")
+    head = _head(ChatReply(request_id, model, "", (), "", {}), "chat.completion.chunk")
     return {**head, "choices": [{"index": 0, "delta": {"reasoning_content": text}, "finish_reason": None}]}
 
 
@@ -265,18 +265,18 @@ def problem(text: str, kind: str, code: str) -> dict[str, Any]:
     return {"error": {"message": text, "type": kind, "code": code, "param": None}}
 
 
-def _head(reply: Reply, kind: str) -> dict[str, Any]:
+def _head(reply: ChatReply, kind: str) -> dict[str, Any]:
     return {"id": reply.request_id, "object": kind, "created": int(time.time()), "model": reply.model}
 
 
-def _told(reply: Reply) -> dict[str, Any]:
+def _told(reply: ChatReply) -> dict[str, Any]:
     made: dict[str, Any] = {"ended": reply.ended}
     if reply.failure:
         made["failure"] = reply.failure
     return {**made, "ignored": list(reply.ignored)} if reply.ignored else made
 
 
-def _reason(reply: Reply) -> str:
+def _reason(reply: ChatReply) -> str:
     return "tool_calls" if reply.calls else "stop" if reply.ended == "answered" else "length"
 
 

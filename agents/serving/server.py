@@ -1,4 +1,4 @@
-"""The HTTP server of `toolorchestra serve`: OpenAI's chat API over a Service, with health, metrics and a page."""
+"""The HTTP server of `toolorchestra serve`: OpenAI's chat API over a PolicyService, with health, metrics and a page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from toolorchestra.agents.serving import openai_api as api
 from toolorchestra.agents.serving.accounts import NOBODY, Refused
-from toolorchestra.agents.serving.service import Ended, Service, Session
+from toolorchestra.agents.serving.service import ClientSession, Ended, PolicyService
 from toolorchestra.envs.base.errors import ConfigError, Outage, install
 from toolorchestra.envs.money.prices import NANO
 
@@ -36,7 +36,7 @@ Handler = Callable[[Request, str], Awaitable[Response]]
 class Metrics:
     """What Prometheus is told."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: PolicyService) -> None:
         self.registry = CollectorRegistry()
         made: dict[str, Any] = {"registry": self.registry}
         name = "toolorchestra"
@@ -75,7 +75,7 @@ class Metrics:
 class Server:
     """The routes over one service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: PolicyService) -> None:
         self.service = service
         self.metrics = Metrics(service)
 
@@ -117,7 +117,7 @@ class Server:
                 return JSONResponse(api.problem(str(err), "server_error", "unavailable"), 503)
             except ClientDisconnect:
                 return Response(status_code=499)
-            except Exception:
+            except Exception:  # noqa: BLE001 - the log has it, and the client a reply
                 _LOG.exception("a request failed by a fault of the server")
                 return JSONResponse(api.problem("the server failed; its log says how", "server_error", "internal"), 500)
 
@@ -150,7 +150,7 @@ class Server:
             return JSONResponse(told, 502, headers=api.headers(reply))
         return JSONResponse(api.completion(reply), headers=api.headers(reply))
 
-    async def _events(self, session: Session, *, steps: bool) -> AsyncIterator[bytes]:
+    async def _events(self, session: ClientSession, *, steps: bool) -> AsyncIterator[bytes]:
         told: asyncio.Queue[str] = asyncio.Queue()
         session.watch = told.put_nowait if steps else None
         playing = asyncio.create_task(self.service.reply(session))
@@ -248,7 +248,7 @@ async def _body(request: Request) -> Mapping[str, Any]:
     return data
 
 
-async def _unless_gone(request: Request, work: Awaitable[api.Reply]) -> api.Reply:
+async def _unless_gone(request: Request, work: Awaitable[api.ChatReply]) -> api.ChatReply:
     """Wait for the work; where the client goes away first, cancel it, so that nothing more is paid."""
     task = asyncio.ensure_future(work)
     gone = asyncio.create_task(_disconnected(request))

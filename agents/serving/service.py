@@ -16,15 +16,15 @@ from toolorchestra.agents.serving.accounts import Accounts, Refused
 from toolorchestra.agents.serving.openai_api import (
     Call,
     ChatBody,
-    Conversation,
-    Reply,
+    ChatReply,
+    Spoken,
     asked_of,
     conversation,
     read_body,
     schemas,
     usage_of,
 )
-from toolorchestra.agents.serving.solving import Running, Solution, Solver
+from toolorchestra.agents.serving.solving import QuestionSolver, Solution, Solving
 from toolorchestra.envs.base import preference as preferences
 from toolorchestra.envs.base.actions import Action, parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError, no_such, one_line
@@ -42,7 +42,7 @@ STEP_CHARACTERS = 400
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServingLimits:
     """What the server allows."""
 
     most_usd: float = 1.0
@@ -92,14 +92,14 @@ class ClientTools:
 
 
 @dataclass(eq=False)
-class Session:
+class ClientSession:
     """One request, or a conversation of several, while the client runs tools of its own."""
 
     request_id: str
     account: str
     model: str
     policy: str
-    running: Running
+    running: Solving
     client: ClientTools
     began: float
     ignored: Sequence[str] = ()
@@ -130,14 +130,14 @@ class Ended:
     trajectory: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-class Service:
+class PolicyService:
     """Answers requests, each within its limits, and books what they cost."""
 
     def __init__(
         self,
-        solvers: Mapping[str, Solver],
+        solvers: Mapping[str, QuestionSolver],
         accounts: Accounts,
-        limits: Limits,
+        limits: ServingLimits,
         folder: Path | None = None,
         *,
         texts: bool = True,
@@ -149,9 +149,9 @@ class Service:
         self.draining = False
         self.active = self.waiting = 0
         self._places = asyncio.Semaphore(limits.at_once)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ClientSession] = {}
         """Conversations that wait for the client, by the id of each call that waits."""
-        self._open: set[Session] = set()
+        self._open: set[ClientSession] = set()
         self._expiring: set[asyncio.Task[None]] = set()
         self._folder, self._texts = folder, texts
         self._file = 0
@@ -173,7 +173,7 @@ class Service:
 
     # -- a request -------------------------------------------------------------------------------------------------
 
-    def begin(self, data: Mapping[str, Any], account: str) -> Session:
+    def begin(self, data: Mapping[str, Any], account: str) -> ClientSession:
         """Open a request, or go on with the conversation that waits for its results. Raises ConfigError for what
         cannot be read, and Refused for what is not taken."""
         if self.draining:
@@ -199,12 +199,12 @@ class Service:
     def _opened(
         self,
         body: ChatBody,
-        spoken: Conversation,
+        spoken: Spoken,
         client: ClientTools,
         account: str,
         policy: str,
         ignored: Sequence[str],
-    ) -> Session:
+    ) -> ClientSession:
         asked = asked_of(body, spoken, client.tools, self.limits.most_usd)
         most = self.limits.deadline_seconds
         asked = replace(asked, deadline_seconds=min(asked.deadline_seconds or most, most))
@@ -216,12 +216,12 @@ class Service:
         except BaseException:
             self.accounts.end(request_id, 0)
             raise
-        session = Session(request_id, account, body.model, policy, running, client, time.monotonic(), ignored)
+        session = ClientSession(request_id, account, body.model, policy, running, client, time.monotonic(), ignored)
         session.own_alone = asked.tools == ()
         self._open.add(session)
         return session
 
-    def _resumed(self, spoken: Conversation, account: str) -> Session | None:
+    def _resumed(self, spoken: Spoken, account: str) -> ClientSession | None:
         found = next((self._sessions[call_id] for call_id in spoken.results if call_id in self._sessions), None)
         if found is None or found.account != account:
             return None
@@ -233,7 +233,7 @@ class Service:
             found.expires.cancel()
         return found
 
-    async def reply(self, session: Session) -> Reply:
+    async def reply(self, session: ClientSession) -> ChatReply:
         """Play on until there is an answer, or calls that the client has to make. Cancelled, it ends the request and
         books what was paid."""
         self.waiting += 1
@@ -254,7 +254,7 @@ class Service:
             self.active -= 1
             self._places.release()
 
-    async def _replied(self, session: Session) -> Reply:
+    async def _replied(self, session: ClientSession) -> ChatReply:
         solver, running = self.solvers[session.policy], session.running
         if session.own_alone:
             return await self._moved(session, solver)
@@ -277,7 +277,7 @@ class Service:
         session.expires = loop.call_later(self.limits.session_seconds, self._expire, session)
         return self._told(session, running.solution("tool_calls"), calls, "tool_calls")
 
-    async def _moved(self, session: Session, solver: Solver) -> Reply:
+    async def _moved(self, session: ClientSession, solver: QuestionSolver) -> ChatReply:
         """One move of a conversation with the client's tools alone: its next request says everything again."""
         try:
             solution = await solver.move(session.running)
@@ -294,7 +294,7 @@ class Service:
         self._end(session, solution)
         return self._told(session, solution, calls, solution.ended)
 
-    def _told(self, session: Session, solution: Solution, calls: Sequence[Call], ended: str) -> Reply:
+    def _told(self, session: ClientSession, solution: Solution, calls: Sequence[Call], ended: str) -> ChatReply:
         """The reply, with what this part of the conversation cost."""
         usage = usage_of(solution)
         nano = session.running.episode.ledger.nano_usd
@@ -302,16 +302,16 @@ class Service:
         text, thought = solution.text, ""
         if calls or session.own_alone:
             text, thought = _said_beside(session.running.said)
-        return Reply(
+        return ChatReply(
             session.request_id, session.model, text, calls, ended, usage, session.ignored, solution.failure, thought
         )
 
-    def _step(self, session: Session, episode: Episode, step: Step) -> None:
+    def _step(self, session: ClientSession, episode: Episode, step: Step) -> None:
         self.accounts.book(session.request_id, episode.ledger.nano_usd)
         if session.watch is not None and not episode.over:
             session.watch(told_step(step))
 
-    async def _stop(self, session: Session, ended: str) -> None:
+    async def _stop(self, session: ClientSession, ended: str) -> None:
         """End an episode in the middle, and book what was paid."""
         if session not in self._open:
             return
@@ -322,14 +322,14 @@ class Service:
             session.running.settle()
         self._end(session, session.running.solution(ended))
 
-    def _expire(self, session: Session) -> None:
+    def _expire(self, session: ClientSession) -> None:
         for call_id in session.client.waiting:
             self._sessions.pop(call_id, None)
         task = asyncio.ensure_future(self._stop(session, "expired"))
         self._expiring.add(task)
         task.add_done_callback(self._expiring.discard)
 
-    def _end(self, session: Session, solution: Solution) -> None:
+    def _end(self, session: ClientSession, solution: Solution) -> None:
         self._open.discard(session)
         self.accounts.end(session.request_id, session.running.episode.ledger.nano_usd)
         row = dict(solution.trajectory)

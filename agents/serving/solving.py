@@ -1,6 +1,6 @@
 """One question as one episode: opened with its limits, played by a policy to its end, and told with its bill.
 
-    solver = Solver(factory, player)
+    solver = QuestionSolver(factory, player)
     solution = await solver.solve(Asked("How many ...?", budget_usd=0.05, preference="frugal"))
 
 `Policy.solve` and the server of `toolorchestra serve` are made of it.
@@ -57,7 +57,7 @@ class Asked:
     said: Transcript = ()
     """The conversation so far, where it is played with `own` alone."""
     system: str = ""
-    """Its system message."""
+    """The system message of it."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.question, str) or not self.question.strip():
@@ -103,7 +103,7 @@ class Solution:
     """An estimate: what the answering call's tokens would have cost at the most expensive answerer, less `usd`."""
 
 
-class Conversation(World):
+class ClientWorld(World):
     """A conversation whose tools all belong to who asks."""
 
     def __init__(self, asked: Asked) -> None:
@@ -120,7 +120,7 @@ class Conversation(World):
         return ungraded(None)
 
 
-class Running:
+class Solving:
     """One episode on its way."""
 
     def __init__(self, asked: Asked, episode: Episode, opening: Mapping[str, Any]) -> None:
@@ -175,14 +175,14 @@ class Running:
         )
 
 
-class Solver:
+class QuestionSolver:
     """Plays questions with one policy, any number at once, on one event loop."""
 
     def __init__(self, factory: EpisodeFactory, player: Player) -> None:
         self.factory, self.player = factory, player
         self._gates = Gates()
 
-    def open(self, asked: Asked) -> Running:
+    def open(self, asked: Asked) -> Solving:
         """Open an episode for what is asked. Raises ConfigError where it cannot be."""
         rules = self.factory.rules
         limits = replace(rules.limits, seconds=asked.deadline_seconds or rules.limits.seconds)
@@ -193,13 +193,13 @@ class Solver:
         rules = replace(rules, limits=limits, spend_cap=cap)
         episode, _, info = self.factory.begin(task_id, scene, asked.seed, told, rules)
         kept = ("task", "preference", "price_sheet")
-        return Running(asked, episode, {name: info[name] for name in kept})
+        return Solving(asked, episode, {name: info[name] for name in kept})
 
     def _scene(self, asked: Asked) -> Scene:
         source, sheet = self.factory.source, self.factory.sheet
         own = Toolbox(asked.own).priced(sheet)
         if asked.tools is not None and not asked.tools:
-            return Scene(Conversation(replace(asked, own=own.tools)), sheet, {"asked": asked.question})
+            return Scene(ClientWorld(replace(asked, own=own.tools)), sheet, {"asked": asked.question})
         if not isinstance(source, Asks):
             raise ConfigError(
                 f"{source.name} has tools for its own tasks alone: a question from outside is played with tools of who "
@@ -207,14 +207,15 @@ class Solver:
             )
         scene = source.asked(asked.question, asked.seed, sheet, asked.tools)
         if own.tools:
-            scene.world.toolbox = Toolbox([*scene.world.toolbox, *own])
+            world: Any = scene.world  # each of them has a slot for its tools
+            world.toolbox = Toolbox([*scene.world.toolbox, *own])
         return scene
 
     async def solve(self, asked: Asked, watch: Watch | None = None) -> Solution:
         """Open it and play it to its end."""
         return await self.play(self.open(asked), watch)
 
-    async def play(self, running: Running, watch: Watch | None = None) -> Solution:
+    async def play(self, running: Solving, watch: Watch | None = None) -> Solution:
         """Play to the end. Whatever breaks down is told in the solution, with what was paid. Only a cancelled one
         raises; then `running.solution("cancelled")` tells it."""
         episode = running.episode
@@ -241,7 +242,7 @@ class Solver:
             self._forget(episode)
         return running.solution()
 
-    async def move(self, running: Running) -> Solution:
+    async def move(self, running: Solving) -> Solution:
         """Make one move, which is billed and not carried out: `running.said` has it. Raises what the policy raises."""
         episode = running.episode
         try:

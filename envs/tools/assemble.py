@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.models.endpoints import ANY, Endpoints
 from toolorchestra.envs.money.prices import PriceSheet, brief_offer, item_prices, offer_line
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox import Interpreter
-from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, answer
-from toolorchestra.envs.tools.code import Code
+from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult, answer
+from toolorchestra.envs.tools.code import Code, Computed
+from toolorchestra.envs.tools.mcp_servers import McpServer, tools_of
 from toolorchestra.envs.tools.search import Search, SearchSettings, WebSearch
 from toolorchestra.envs.tools.tool_config import ToolConfig, ToolEntry
 
@@ -34,6 +36,8 @@ class Backends:
     """Where the models' own prices stand."""
     judges: tuple[str, ...] = ()
     """The models that grade; none: answers are graded by rule."""
+    cassette: Cassette | None = None
+    """What calls of MCP servers are recorded on, or replayed from."""
     deadline_seconds: float = 120.0
     """Deadline of a tool's call; what stands behind it has nearer ones."""
 
@@ -152,9 +156,28 @@ _OPTIONAL = {"ask": ("question",)}
 
 def assemble(config: ToolConfig, sheet: PriceSheet, backends: Backends) -> Toolbox:
     """The toolbox. Every item that it could bill must have a price on the sheet."""
-    tools = [_tool(entry, config, sheet, backends) for entry in config.tools]
+    tools = [
+        tool
+        for entry in config.tools
+        for tool in (_of_server(entry, sheet, backends) if entry.mcp else [_tool(entry, config, sheet, backends)])
+    ]
     sheet.require({item for t in tools for item in t.bills}, f"tool configuration {config.name!r}")
     return Toolbox(tools)
+
+
+def _of_server(entry: ToolEntry, sheet: PriceSheet, backends: Backends) -> list[Tool]:
+    """The tools of an MCP server, whose results experts are shown as those of programs are."""
+    server = McpServer(entry.mcp) if isinstance(entry.mcp, str) else entry.mcp
+    tools = [replace(one, run=_noted(one.run)) for one in tools_of(server, backends.cassette)]
+    return list(Toolbox(tools).priced(sheet))
+
+
+def _noted(run: Callable[..., Any]) -> Callable[..., Any]:
+    async def noted(context: ToolContext, /, **arguments: Any) -> ToolResult:
+        result: ToolResult = await run(context, **arguments)
+        return result._replace(note=Computed(result.content))
+
+    return noted
 
 
 def _tool(entry: ToolEntry, config: ToolConfig, sheet: PriceSheet, backends: Backends) -> Tool:

@@ -212,7 +212,8 @@ class Backing:
             retriever = web  # then every search is of the web
         made = replace(
             embedded, models=models, retriever=retriever, interpreter=box, web=web, endpoints=wanted.endpoints,
-            judges=wanted.judges, deadline_seconds=max(embedded.deadline_seconds, patience + SLACK_SECONDS),
+            judges=wanted.judges, cassette=self.cassette,
+            deadline_seconds=max(embedded.deadline_seconds, patience + SLACK_SECONDS),
         )  # fmt: skip
         return self._around(made) if self._around else made
 

@@ -31,8 +31,8 @@ _ABOUT = "about"
 Live = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
-class _Tape:
-    """What the three wrappers share."""
+class Tape:
+    """One kind of request over a cassette."""
 
     def __init__(self, kind: str, cassette: Cassette, suspends: bool = False) -> None:
         self.kind, self.cassette, self.suspends = kind, cassette, suspends
@@ -158,7 +158,7 @@ class RecordedModels:
     def __init__(self, live: ChatModel | None, cassette: Cassette, endpoints: Endpoints | None = None) -> None:
         self.live, self._endpoints = live, endpoints
         self.suspends = live is not None and live.suspends and cassette.mode != "replay"
-        self._tape = _Tape("model", cassette, self.suspends)
+        self._tape = Tape("model", cassette, self.suspends)
 
     @property
     def patience_seconds(self) -> float:
@@ -201,7 +201,7 @@ class RecordedRetriever:
     def __init__(self, live: Retriever | None, cassette: Cassette, kind: str = "retrieval") -> None:
         self.live = live
         self.suspends = live is not None and live.suspends and cassette.mode != "replay"
-        self._tape = _Tape(kind, cassette, self.suspends)
+        self._tape = Tape(kind, cassette, self.suspends)
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """The passages found for a query, from the cassette or from the live retriever."""
@@ -249,7 +249,7 @@ class RecordedInterpreter:
     def __init__(self, live: Interpreter | None, cassette: Cassette) -> None:
         self.live = live
         self.suspends = live is not None and live.suspends and cassette.mode != "replay"
-        self._tape = _Tape("program", cassette, self.suspends)
+        self._tape = Tape("program", cassette, self.suspends)
         keeps = bool(getattr(live, "sessions", False))
         facts = None if live is None else {"describe": live.describe, "item": live.item, "sessions": keeps}
         about = self._tape.about(facts if cassette.mode != "replay" else None)

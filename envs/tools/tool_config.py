@@ -16,14 +16,15 @@ from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Offer
+from toolorchestra.envs.tools.mcp_servers import McpServer
 
 Half = Literal["train", "validation", "heldout"]
 HALVES: tuple[Half, ...] = get_args(Half)
 """Variants to learn from, to pick a checkpoint by, and to report on: none stands in two of them."""
-Kind = Literal["search", "enhance_reasoning", "answer", "ask", "web_search", "local_search", "python", "submit"]
+Kind = Literal["search", "enhance_reasoning", "answer", "ask", "web_search", "local_search", "python", "submit", "mcp"]
 KINDS: Mapping[Kind, bool] = {
     "search": True, "enhance_reasoning": True, "answer": True, "ask": True,
-    "web_search": False, "local_search": False, "python": False, "submit": False,
+    "web_search": False, "local_search": False, "python": False, "submit": False, "mcp": False,
 }  # fmt: skip
 """Kind of tool -> whether it offers a choice of models."""
 ENDING = ("answer", "submit")
@@ -56,8 +57,12 @@ class ToolEntry:
     """The models to choose from, for kinds that offer models."""
     seconds: float = 0.0
     """Nominal time of a tool without models."""
+    mcp: str | McpServer = ""
+    """The server whose tools these are, for kind "mcp": its command line or address, or its settings."""
 
     def __post_init__(self) -> None:
+        if (self.kind == "mcp") != bool(self.mcp):
+            raise ConfigError('kind "mcp" names its server, mcp = "COMMAND" or an address; other kinds name none')
         if not all((self.name, *(text for offer in self.offers for text in offer[:2]))):
             raise ConfigError("a tool needs a name, and an offer an alias and a model, got an empty one")
         if KINDS[self.kind] != bool(self.offers):

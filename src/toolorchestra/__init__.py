@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from toolorchestra.envs.money.prices import PriceSheet, Tokens, Usage
     from toolorchestra.envs.testing import check_environment
     from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult, tool
+    from toolorchestra.envs.tools.mcp_servers import mcp_tools
     from toolorchestra.envs.wrappers import RecordTrajectories
 
 __version__ = "0.1.0"
@@ -44,6 +45,7 @@ _PLACES = {
     "envs.money.prices": ("PriceSheet", "Tokens", "Usage"),
     "envs.testing": ("check_environment",),
     "envs.tools": ("Tool", "ToolContext", "ToolResult", "Toolbox", "tool"),
+    "envs.tools.mcp_servers": ("mcp_tools",),
     "envs.wrappers": ("RecordTrajectories",),
 }
 """Where the public names stand."""
@@ -82,6 +84,7 @@ __all__ = [
     "hermes_prompt",
     "load_policy",
     "make",
+    "mcp_tools",
     "parse",
     "register",
     "render_call",

@@ -15,20 +15,20 @@ import uvicorn
 
 from toolorchestra.agents.commands.serve import ServeOptions, check, service_of
 from toolorchestra.agents.serving.server import Server
-from toolorchestra.agents.serving.service import Service
+from toolorchestra.agents.serving.service import PolicyService
 
 
 @dataclass(frozen=True)
-class Running:
+class ServedPolicies:
     """A server that answers."""
 
     url: str
-    service: Service
+    service: PolicyService
     folder: Path
 
 
 @contextmanager
-def running(folder: Path, *policies: str, **options: Any) -> Iterator[Running]:
+def running(folder: Path, *policies: str, **options: Any) -> Iterator[ServedPolicies]:
     """Serve policies, over simulated experts where nothing else is named, until the end of the block."""
     if "backends" not in options:
         options["sim"] = True
@@ -43,7 +43,7 @@ def running(folder: Path, *policies: str, **options: Any) -> Iterator[Running]:
         try:
             while not server.started:
                 time.sleep(0.005)
-            yield Running(f"http://127.0.0.1:{listening.getsockname()[1]}", service, folder)
+            yield ServedPolicies(f"http://127.0.0.1:{listening.getsockname()[1]}", service, folder)
         finally:
             server.should_exit = True
             thread.join(20)

@@ -188,7 +188,7 @@ class QaSource:
         return Scene(world, shared.priced, public)
 
     def asked(self, question: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
-        """Open what somebody asks a served policy (Asks). Simulated experts can answer questions of the source alone."""
+        """Open what somebody asks a served policy (Asks). Simulated experts know questions of the source alone."""
         if not isinstance(self.behind.models, simulated.SimulatedModels):
             made = Question(question, UNKNOWN, "asked", "knowledge", 0.0)
             return self._opened(self._share(made, seed, sheet, tools), {"asked": question})

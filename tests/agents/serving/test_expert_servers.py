@@ -1,4 +1,4 @@
-"""`experts serve` with a stand-in for vLLM's server, a program of its own: started, waited for, named and stopped."""
+"""`serve experts` with a stand-in for vLLM's server, a program of its own: started, waited for, named and stopped."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ import pytest
 
 import toolorchestra as to
 from tests.support.loopback import Loopback, ServerReply
-from tests.support.served import Running, running
+from tests.support.served import ServedPolicies, running
 from toolorchestra.agents.serving.accounts import new_key
 
 QUESTIONS = list(to.make("HLE-v0").unwrapped.factory.source.askable)  # type: ignore[attr-defined]
-ADD = {
+ADD: Any = {
     "type": "function",
     "function": {
         "name": "add",
@@ -34,12 +34,12 @@ ADD = {
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedPolicies]:
     with running(tmp_path_factory.mktemp("served"), "cascade", "always:answer-1", "random") as server:
         yield server
 
 
-def client(server: Running, key: str = "none") -> openai.OpenAI:
+def client(server: ServedPolicies, key: str = "none") -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
 
 
@@ -47,7 +47,7 @@ def asked(text: str) -> list[Any]:
     return [{"role": "user", "content": text}]
 
 
-def test_an_answer_has_its_bill_in_usage_and_in_headers(simulated: Running) -> None:
+def test_an_answer_has_its_bill_in_usage_and_in_headers(simulated: ServedPolicies) -> None:
     raw = client(simulated).chat.completions.with_raw_response.create(
         model="cascade", messages=asked(QUESTIONS[2]), extra_body={"budget_usd": 0.5}, temperature=0.0
     )
@@ -65,7 +65,7 @@ def test_an_answer_has_its_bill_in_usage_and_in_headers(simulated: Running) -> N
     assert (solved.text, solved.usd, dict(solved.calls)) == ("325", usage.cost, usage.calls)
 
 
-def test_a_stream_tells_steps_when_asked_and_ends_with_the_bill(simulated: Running) -> None:
+def test_a_stream_tells_steps_when_asked_and_ends_with_the_bill(simulated: ServedPolicies) -> None:
     create = client(simulated).chat.completions.create
     pieces: list[Any] = list(
         create(model="cascade", messages=asked(QUESTIONS[2]), stream=True, extra_body={"steps": True})
@@ -82,7 +82,7 @@ def test_a_stream_tells_steps_when_asked_and_ends_with_the_bill(simulated: Runni
     assert not any("reasoning_content" in (p.choices[0].delta.model_extra or {}) for p in quiet if p.choices)
 
 
-def test_async_clients_side_by_side(simulated: Running) -> None:
+def test_async_clients_side_by_side(simulated: ServedPolicies) -> None:
     async def all_of_them() -> list[Any]:
         async with openai.AsyncOpenAI(base_url=f"{simulated.url}/v1", api_key="none") as asks:
             return await asyncio.gather(
@@ -93,7 +93,7 @@ def test_async_clients_side_by_side(simulated: Running) -> None:
         assert answer.usage.cost == to.load_policy("cascade").solve(question).usd
 
 
-def test_a_preset_of_preference_is_a_model(simulated: Running) -> None:
+def test_a_preset_of_preference_is_a_model(simulated: ServedPolicies) -> None:
     listed = [model.id for model in client(simulated).models.list()]
     assert {"cascade", "cascade:frugal", "random:fast"} <= {*listed}
     client(simulated).chat.completions.create(model="cascade:frugal", messages=asked(QUESTIONS[0]))
@@ -103,7 +103,7 @@ def test_a_preset_of_preference_is_a_model(simulated: Running) -> None:
     assert own["preference"] in simulated.service.latest[-1].trajectory["messages"][0]["content"]
 
 
-def test_an_answer_that_a_limit_cut_says_so(simulated: Running) -> None:
+def test_an_answer_that_a_limit_cut_says_so(simulated: ServedPolicies) -> None:
     for limit, ended in (({"budget_usd": 0.0001}, "budget"), ({"deadline_seconds": 0.5}, "deadline")):
         answer: Any = client(simulated).chat.completions.create(
             model="cascade", messages=asked(QUESTIONS[0]), extra_body=limit
@@ -124,12 +124,12 @@ def test_an_answer_that_a_limit_cut_says_so(simulated: Running) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "content must be text"),
         ({"n": 3}, "n must be 1"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "objekt"}}}]}, "objekt"),
-        ({"tools": [{**ADD, "function": {**ADD["function"], "name": "search"}}]}, "two tools have one name"),  # type: ignore[dict-item]
+        ({"tools": [{**ADD, "function": {**ADD["function"], "name": "search"}}]}, "two tools have one name"),
         ({"orchestrator_tools": ["serch"]}, "Did you mean 'search'?"),
         ({"response_format": {"type": "json_object"}}, "response_format must be text"),
     ],
 )
-def test_what_cannot_be_honoured_is_a_clear_400(simulated: Running, body: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_honoured_is_a_clear_400(simulated: ServedPolicies, body: dict[str, Any], says: str) -> None:
     told = httpx.post(
         f"{simulated.url}/v1/chat/completions", json={"model": "cascade", "messages": asked(QUESTIONS[0]), **body}
     )
@@ -138,26 +138,26 @@ def test_what_cannot_be_honoured_is_a_clear_400(simulated: Running, body: dict[s
     assert simulated.service.accounts.accounts()[0].held == 0
 
 
-def test_a_body_that_is_no_json_or_too_large(simulated: Running) -> None:
+def test_a_body_that_is_no_json_or_too_large(simulated: ServedPolicies) -> None:
     url = f"{simulated.url}/v1/chat/completions"
     assert httpx.post(url, content=b"{nonsense").status_code == 400
     assert httpx.post(url, content=b"[1]").status_code == 400
     assert httpx.post(url, content=b" " * (5 << 20)).status_code == 413
 
 
-def test_a_decision_calls_nothing(simulated: Running) -> None:
+def test_a_decision_calls_nothing(simulated: ServedPolicies) -> None:
     body = {"model": "cascade", "messages": asked(QUESTIONS[0])}
     told = httpx.post(f"{simulated.url}/v1/decision", json=body).json()
     assert told["calls"] == [{"name": "search", "arguments": {"model": "search-3"}, "model": "qwen3-32b"}]
     assert 0 < told["cost"] < 0.001
 
 
-def test_the_clients_own_tools_are_called_back_in_one_session(simulated: Running) -> None:
+def test_the_clients_own_tools_are_called_back_in_one_session(simulated: ServedPolicies) -> None:
     """`random` calls any tool: sooner or later the client's."""
     create = client(simulated).chat.completions.create
     for seed in range(40):
         messages = asked(QUESTIONS[3])
-        answer: Any = create(model="random", messages=messages, tools=[ADD], extra_body={"seed": seed})  # type: ignore[list-item]
+        answer: Any = create(model="random", messages=messages, tools=[ADD], extra_body={"seed": seed})
         if answer.choices[0].finish_reason == "tool_calls":
             break
     costs, rounds = [answer.usage.cost], 0
@@ -169,7 +169,7 @@ def test_the_clients_own_tools_are_called_back_in_one_session(simulated: Running
             for call in message.tool_calls
         ]
         messages = [*messages, message.model_dump(exclude_none=True), *results]
-        answer = create(model="random", messages=messages, tools=[ADD])  # type: ignore[list-item]
+        answer = create(model="random", messages=messages, tools=[ADD])
         costs.append(answer.usage.cost)
     ended = simulated.service.latest[-1]
     assert rounds
@@ -178,7 +178,7 @@ def test_the_clients_own_tools_are_called_back_in_one_session(simulated: Running
     assert [m["content"] for m in ended.trajectory["messages"] if m.get("name") == "add"]
 
 
-def test_a_result_that_no_session_waits_for(simulated: Running) -> None:
+def test_a_result_that_no_session_waits_for(simulated: ServedPolicies) -> None:
     call = {"id": "call_x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}
     messages = [
         *asked(QUESTIONS[0]),
@@ -194,7 +194,7 @@ def test_a_result_that_no_session_waits_for(simulated: Running) -> None:
     assert alone.json()["ended"] in ("answered", "tool_calls")
 
 
-def test_every_request_is_a_line_with_every_charge(simulated: Running) -> None:
+def test_every_request_is_a_line_with_every_charge(simulated: ServedPolicies) -> None:
     answer: Any = client(simulated).chat.completions.create(model="cascade", messages=asked(QUESTIONS[1]))
     lines = [json.loads(line) for file in simulated.folder.glob("*.jsonl") for line in file.read_text().splitlines()]
     row = next(row for row in lines if row["request"] == answer.id)
@@ -202,7 +202,7 @@ def test_every_request_is_a_line_with_every_charge(simulated: Running) -> None:
     assert row["messages"][1]["content"] == QUESTIONS[1]
 
 
-def test_health_metrics_and_the_page(simulated: Running) -> None:
+def test_health_metrics_and_the_page(simulated: ServedPolicies) -> None:
     client(simulated).chat.completions.create(model="cascade", messages=asked(QUESTIONS[0]))
     assert httpx.get(f"{simulated.url}/health").json()["status"] == "ok"
     metrics = httpx.get(f"{simulated.url}/metrics").text
@@ -277,7 +277,7 @@ def test_another_keys_session_cannot_be_taken_up(tmp_path: Path, keys: dict[str,
                 model="random",
                 messages=asked(QUESTIONS[3]),
                 tools=[ADD],
-                extra_body={"seed": seed},  # type: ignore[list-item]
+                extra_body={"seed": seed},
             )
             if answer.choices[0].finish_reason == "tool_calls":
                 break

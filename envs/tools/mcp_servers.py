@@ -1,0 +1,332 @@
+"""Tools of MCP servers, by the official SDK: a command (stdio) or an address (streamable HTTP) becomes tools.
+
+    to.mcp_tools("uvx mcp-server-time")
+    to.mcp_tools("https://tools.example/mcp", bills="lookup", only=["search"])
+
+Each episode has a session of its own, so no state leaks from one to another; `stateful=False` shares one. Where the
+server cannot be reached, breaks off or is silent, that is an outage: no agent caused it. What the server itself calls
+an error is told to the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple, TextIO
+
+from toolorchestra.envs.base.cassette import Cassette
+from toolorchestra.envs.base.errors import POSITIVE, ConfigError, Outage, ToolError, install, no_such, one_line, require
+from toolorchestra.envs.base.secrets import Secrets
+from toolorchestra.envs.money.ledger import Bill
+from toolorchestra.envs.money.prices import Usage
+from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
+from toolorchestra.envs.tools.cassette_backends import Tape
+
+TOLD_CHARACTERS = 300
+RESULT_CHARACTERS = 20_000
+SLACK_SECONDS = 5.0
+_EPISODE = "toolorchestra/episode"
+"""Name of the episode's session in the meta data of each call."""
+
+
+@dataclass(frozen=True)
+class McpServer:
+    """An MCP server, and how its tools are called."""
+
+    mcp: str
+    """A command line, or the address of a served one."""
+    bills: str = ""
+    """The price sheet's item of which each call uses one unit; "": calls are free."""
+    only: tuple[str, ...] = ()
+    """The tools to keep; none: all."""
+    prefix: str = ""
+    """Letters before each tool's name, where two servers have one name."""
+    stateful: bool = True
+    """Whether each episode has a session of its own."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables of the command's environment. A value $NAME is taken from this process's."""
+    bearer: str = field(default="", repr=False)
+    """The variable of this process's environment that holds the key of an address."""
+    connect_seconds: float = 30.0
+    """For starting the command, and the handshake."""
+    call_seconds: float = 60.0
+    in_flight: int = 16
+    """Calls at once; others wait for a place, which is no part of call_seconds."""
+
+    def __post_init__(self) -> None:
+        require(self, POSITIVE, "connect_seconds", "call_seconds", "in_flight")
+        if not self.mcp.strip():
+            raise ConfigError("mcp is a command line or an address, got an empty text")
+
+
+class Listed(NamedTuple):
+    """A tool as a server lists it."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+def mcp_tools(mcp: str, *, cassette: Cassette | None = None, **settings: Any) -> list[Tool]:
+    """The tools of an MCP server, for a Toolbox. `settings` are those of McpServer."""
+    if isinstance(settings.get("only"), list):
+        settings["only"] = tuple(settings["only"])
+    return tools_of(McpServer(mcp, **settings), cassette)
+
+
+def tools_of(server: McpServer, cassette: Cassette | None = None) -> list[Tool]:
+    """The server's tools. It is asked for them once in a process; of a replay the cassette is asked."""
+    listed = _listed(server, cassette)
+    if unknown := [name for name in server.only if name not in [one.name for one in listed]]:
+        raise ConfigError(no_such(f"tool of {server.mcp!r}", unknown[0], [one.name for one in listed]))
+    live = None if cassette is not None and cassette.mode == "replay" else _Sessions(server)
+    return [_tool(server, one, live, cassette) for one in listed if not server.only or one.name in server.only]
+
+
+def _tool(server: McpServer, listed: Listed, live: _Sessions | None, cassette: Cassette | None) -> Tool:
+    """One of them. Where there is a cassette, it is recorded on, or replayed from there."""
+    tape = Tape(f"mcp {server.mcp}", cassette, suspends=True) if cassette is not None else None
+
+    async def call(context: ToolContext, arguments: Mapping[str, Any], bill: Bill) -> dict[str, Any]:
+        assert live is not None
+        began = time.monotonic()
+        try:
+            text = await live.call(context, listed.name, arguments)
+        finally:
+            seconds = round(time.monotonic() - began, 3)
+            if server.bills:
+                bill.add(Usage(server.bills, "tool", units=1, seconds=seconds))
+        return {"text": text, "seconds": seconds}
+
+    async def run(context: ToolContext, /, **arguments: Any) -> ToolResult:
+        if tape is None:
+            reply: Mapping[str, Any] = await call(context, arguments, context.bill)
+        else:
+            bill = context.bill.part()
+            request = {"tool": listed.name, "arguments": dict(arguments)}
+            reply, _ = await tape.play(request, lambda: call(context, arguments, bill), bill, varies=True)
+        with tape.reading() if tape is not None else nullcontext():
+            return ToolResult(str(reply["text"]), seconds=float(reply["seconds"]))
+
+    return Tool(
+        f"{server.prefix}{listed.name}",
+        listed.description or listed.name,
+        listed.schema,
+        run,
+        bills=(server.bills,) if server.bills else (),
+        deadline_seconds=server.connect_seconds + server.call_seconds + SLACK_SECONDS,
+        backend=f"mcp:{server.mcp}",
+        max_in_flight=server.in_flight,
+        kind="mcp",
+    )
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------------
+
+
+class _Sessions:
+    """The open sessions of one server: for each event loop, and for each episode where the server keeps state."""
+
+    def __init__(self, server: McpServer) -> None:
+        self._server = server
+        self._open: dict[tuple[int, str], _Session] = {}
+        self._lock = threading.Lock()
+
+    async def call(self, context: ToolContext, name: str, arguments: Mapping[str, Any]) -> str:
+        """Call a tool in the episode's session. Raises ToolError for what the server calls an error, and Outage."""
+        loop = asyncio.get_running_loop()
+        which = (id(loop), context.session if self._server.stateful else "")
+        with self._lock:
+            session = self._open.get(which)
+            fresh = session is None or (session.broken and not self._server.stateful)
+            if fresh:
+                session = self._open[which] = _Session(self._server, loop)
+        assert session is not None
+        if fresh and self._server.stateful:
+            context.at_end(self._end)
+        return await session.call(name, arguments, context.session)
+
+    def _end(self, session: str) -> None:
+        """End an episode's session, from whatever thread."""
+        with self._lock:
+            ended = [self._open.pop(key) for key in list(self._open) if key[1] == session]
+        for one in ended:
+            one.end()
+
+
+class _Session:
+    """One connection. Its own task opens and closes it, as the SDK's task groups want it."""
+
+    def __init__(self, server: McpServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._server, self._loop = server, loop
+        self._ready: asyncio.Future[Any] = loop.create_future()
+        self._over = asyncio.Event()
+        self.broken = False
+        self._task = loop.create_task(self._hold())
+
+    async def _hold(self) -> None:
+        try:
+            async with asyncio.timeout(self._server.connect_seconds) as connecting, _client(self._server) as client:
+                connecting.reschedule(None)
+                self._ready.set_result(client)
+                await self._over.wait()
+        except BaseException as err:
+            self.broken = True
+            if not self._ready.done():
+                self._ready.set_exception(_outage(self._server, err, "cannot be reached"))
+                self._ready.exception()  # it may be that nobody waits any more
+            if isinstance(err, asyncio.CancelledError):
+                raise
+
+    async def call(self, name: str, arguments: Mapping[str, Any], episode: str) -> str:
+        client = await asyncio.shield(self._ready)
+        if self.broken:
+            raise Outage(f"the MCP server {_shown(self._server)} has broken off, with the episode's state")
+        try:
+            async with asyncio.timeout(self._server.call_seconds):
+                result = await client.call_tool(name, dict(arguments), meta={_EPISODE: episode})
+        except TimeoutError:
+            late = f"did not answer in {self._server.call_seconds:g} s"
+            raise Outage(f"{name} of {_shown(self._server)} {late}") from None
+        except Exception as err:  # noqa: BLE001 - the SDK raises what its transports raise
+            if refusal := _refusal(err):
+                raise ToolError(refusal) from None
+            self.broken = True
+            raise _outage(self._server, err, "broke off") from None
+        text = _text_of(result)
+        if result.is_error:
+            raise ToolError(text[:RESULT_CHARACTERS] or f"{name} failed")
+        return text[:RESULT_CHARACTERS]
+
+    def end(self) -> None:
+        """Close the connection, on its own loop."""
+        try:
+            self._loop.call_soon_threadsafe(self._over.set)
+        except RuntimeError:  # its loop is closed, and the connection with it
+            return
+
+
+def _text_of(result: Any) -> str:
+    """A result's texts; of other content its kind."""
+    said = [str(part.text) if part.type == "text" else f"[{part.type}]" for part in result.content]
+    return "\n".join(said)
+
+
+def _refusal(err: BaseException) -> str:
+    """What the server says of arguments that it does not take; "" for anything else."""
+    from mcp import MCPError
+    from mcp.types import INVALID_PARAMS
+
+    return str(err) if isinstance(err, MCPError) and err.error.code == INVALID_PARAMS else ""
+
+
+def _outage(server: McpServer, err: BaseException, what: str) -> Outage:
+    inner: BaseException = err
+    while isinstance(inner, BaseExceptionGroup):  # task groups wrap what went wrong
+        inner = inner.exceptions[0]
+    said = f"no handshake in {server.connect_seconds:g} s" if isinstance(inner, TimeoutError) else str(inner)
+    told = one_line(_secrets(server).scrubbed(f"{type(inner).__name__}: {said}"))[:TOLD_CHARACTERS]
+    return Outage(f"the MCP server {_shown(server)} {what}: {told}")
+
+
+def _shown(server: McpServer) -> str:
+    return repr(_secrets(server).scrubbed(server.mcp))
+
+
+def _secrets(server: McpServer) -> Secrets:
+    taken = [name[1:] for name in server.environment.values() if name.startswith("$")]
+    return Secrets.of([os.environ.get(name, "") for name in (*taken, server.bearer)], [])
+
+
+def _environment(server: McpServer) -> dict[str, str]:
+    given = server.environment.items()
+    return {name: os.environ.get(value[1:], "") if value.startswith("$") else value for name, value in given}
+
+
+def _client(server: McpServer) -> Any:
+    """The SDK's client, not connected yet."""
+    try:
+        import mcp
+        from mcp.client.stdio import stdio_client
+    except ModuleNotFoundError:
+        raise ConfigError(f"tools of MCP servers need the SDK: {install('mcp')}") from None
+    if server.mcp.startswith(("http://", "https://")):
+        return mcp.Client(_transport(server) if server.bearer else server.mcp)
+    command, *arguments = shlex.split(server.mcp)
+    safe = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    started = mcp.StdioServerParameters(command=command, args=arguments, env={**safe, **_environment(server)})
+    return mcp.Client(stdio_client(started, _unheard()))
+
+
+@cache
+def _unheard() -> TextIO:
+    """Where what servers say beside the protocol goes."""
+    return open(os.devnull, "w", encoding="utf-8")
+
+
+def _transport(server: McpServer) -> Any:
+    """An address with a key."""
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    key = os.environ.get(server.bearer, "")
+    if not key:
+        raise ConfigError(f"{server.mcp}: the environment has no {server.bearer}, which holds its key")
+    client = create_mcp_http_client(headers={"Authorization": f"Bearer {key}"})
+    return streamable_http_client(server.mcp, http_client=client)
+
+
+# -- what there is to call ---------------------------------------------------------------------------------------------
+
+_asked: dict[Any, list[Listed]] = {}
+
+
+def _listed(server: McpServer, cassette: Cassette | None) -> list[Listed]:
+    tape = Tape(f"mcp {server.mcp}", cassette) if cassette is not None else None
+    if tape is not None and tape.cassette.mode == "replay":
+        with tape.reading():
+            return [Listed(**row) for row in tape.about(None)["tools"]]
+    key = (server.mcp, server.bearer, tuple(sorted(server.environment.items())))
+    found = _asked.get(key)
+    if found is None:
+        found = _asked[key] = _ask(server)
+    if tape is not None:
+        tape.about({"tools": [one._asdict() for one in found]})
+    return found
+
+
+def _ask(server: McpServer) -> list[Listed]:
+    """Ask it, on a loop of its own: tools are listed before there is any. Raises ConfigError."""
+    made: list[Any] = []
+
+    async def ask() -> None:
+        async with asyncio.timeout(server.connect_seconds), _client(server) as client:
+            page = await client.list_tools()
+            made.extend(page.tools)
+            while page.next_cursor:
+                page = await client.list_tools(cursor=page.next_cursor)
+                made.extend(page.tools)
+
+    problem: list[BaseException] = []
+
+    def alone() -> None:
+        try:
+            asyncio.run(ask())
+        except BaseException as err:  # noqa: BLE001 - raised below, in the thread that wants to know
+            problem.append(err)
+
+    thread = threading.Thread(target=alone, name="toolorchestra-mcp")
+    thread.start()
+    thread.join()
+    if problem:
+        if isinstance(problem[0], ConfigError):
+            raise problem[0]
+        raise ConfigError(f"{_outage(server, problem[0], 'cannot be asked for its tools')}; start it, or mend `mcp`")
+    return [Listed(one.name, one.description or "", one.input_schema) for one in made]

@@ -1,0 +1,195 @@
+"""Tools of MCP servers: real ones of the official SDK, over stdio and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toolorchestra as to
+from tests.paths import REPOSITORY
+from toolorchestra.envs.base.cassette import Cassette
+from toolorchestra.envs.base.errors import Outage, ToolError
+from toolorchestra.envs.money.ledger import Bill
+from toolorchestra.envs.money.prices import NANO, load_sheet
+from toolorchestra.envs.tools import ToolContext, ToolResult
+
+COMMAND = f"{sys.executable} -m tests.support.mcp_server"
+HERE = {"PYTHONPATH": str(REPOSITORY)}
+SHEET: dict[str, Any] = {
+    "id": "mcp", "date": "2026-11-27", "source": "a test",
+    "prices": {"qwen3-8b": {"usd_per_mtok": {"input": 0.1, "output": 0.1}}, "notes": {"usd_per_unit": 0.002}},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = subprocess.Popen([*COMMAND.split(), str(port)], env={**os.environ, **HERE}, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            with socket.socket() as there:
+                if not there.connect_ex(("127.0.0.1", port)):
+                    break
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        started.kill()
+        started.wait()
+
+
+def tools(mcp: str = COMMAND, **settings: Any) -> dict[str, to.Tool]:
+    return {tool.name: tool for tool in to.mcp_tools(mcp, environment=HERE, **settings)}
+
+
+def call(tool: to.Tool, context: ToolContext | None = None, **arguments: Any) -> ToolResult:
+    """Call it on a loop that ends with the call, and its session with the episode."""
+
+    async def one() -> ToolResult:
+        found = context or ToolContext(None, 0)
+        try:
+            result: ToolResult = await tool.run(found, **arguments)
+            return result
+        finally:
+            found.end()
+            await asyncio.sleep(0.05)
+
+    return asyncio.run(one())
+
+
+def test_a_server_becomes_tools_with_their_schemas() -> None:
+    found = tools()
+    assert {*found} == {"write", "read", "convert", "refuse", "sleep", "die"}
+    assert found["convert"].description == "Convert a temperature."
+    with pytest.raises(ToolError, match="F, K"):
+        to.Toolbox([found["convert"]]).check(to.ToolCall("convert", {"celsius": 1.0, "to": "C"}))
+    assert call(found["convert"], celsius=100.0).content == "212.0"
+    assert {*tools(only=["read"], prefix="pad_")} == {"pad_read"}
+    with pytest.raises(to.ConfigError, match="Did you mean 'read'"):
+        tools(only=["reed"])
+
+
+def test_over_http_too(address: str) -> None:
+    assert call(tools(address)["convert"], celsius=0.0, to="K").content == "273.15"
+
+
+def test_each_episode_has_a_session_of_its_own() -> None:
+    found = tools()
+
+    async def both() -> list[str]:
+        one, other = ToolContext(None, 1), ToolContext(None, 2)
+        await asyncio.gather(found["write"].run(one, text="mine"), found["write"].run(other, text="yours"))
+        said = [(await found["read"].run(context)).content for context in (one, other)]
+        one.end()
+        other.end()
+        await asyncio.sleep(0.05)
+        return said
+
+    assert asyncio.run(both()) == ["mine", "yours"]
+
+
+def test_what_the_server_calls_an_error_is_told_to_the_agent() -> None:
+    with pytest.raises(ToolError, match="not today"):
+        call(tools()["refuse"])
+
+
+@pytest.mark.parametrize("name", ["die", "sleep"])
+def test_a_server_that_dies_or_is_silent_is_an_outage(name: str) -> None:
+    found = tools(call_seconds=0.5)
+    with pytest.raises(Outage, match="did not answer in 0.5 s" if name == "sleep" else "broke off|did not answer"):
+        call(found[name], **({"seconds": 30.0} if name == "sleep" else {}))
+
+
+def test_a_server_that_is_not_there() -> None:
+    with pytest.raises(to.ConfigError, match=r"cannot be asked for its tools.*start it"):
+        tools("http://127.0.0.1:9/mcp", connect_seconds=5)
+    with pytest.raises(to.ConfigError, match="cannot be asked for its tools"):
+        tools("no-such-command --at-all")
+    with pytest.raises(to.ConfigError, match=r"no handshake in 0\.5 s"):
+        tools("sleep 60", connect_seconds=0.5)
+
+
+def test_calls_are_billed_also_those_that_fail() -> None:
+    found = tools(bills="notes", call_seconds=0.3)
+    sheet = load_sheet(SHEET)
+    context = ToolContext(None, 0, Bill(sheet))
+    call(found["write"], context, text="a")
+    with pytest.raises(Outage):
+        call(found["sleep"], context, seconds=9.0)
+    assert [sheet.charge(usage).nano_usd for usage in context.bill.usages] == [2 * NANO // 1000] * 2
+
+
+def test_recorded_and_replayed_without_a_server(tmp_path: Path) -> None:
+    tape = tmp_path / "tape.jsonl"
+    live = tools(bills="notes", cassette=Cassette(tape, "record"))
+
+    def played(found: Mapping[str, to.Tool]) -> list[Any]:
+        context = ToolContext(None, 0, Bill())
+
+        async def both() -> list[Any]:
+            said = [await found["write"].run(context, text=str(number)) for number in range(2)]
+            context.end()
+            await asyncio.sleep(0.05)
+            return said
+
+        return [*asyncio.run(both()), [usage._replace(seconds=0.0) for usage in context.bill.usages]]
+
+    first = played(live)
+    again = played(
+        {tool.name: tool for tool in to.mcp_tools(COMMAND, bills="notes", cassette=Cassette(tape, "replay"))}
+    )
+    assert [one.content for one in first[:2]] == ["1 notes", "2 notes"]
+    assert first == again
+    assert not any("PYTHONPATH" in line for line in tape.read_text().splitlines())
+
+
+class Converter(to.Source):
+    """How warm is it? One task, answered with an MCP server's tool."""
+
+    name = "converter"
+
+    def tasks(self) -> list[to.Task]:
+        return [to.Task(f"How much is {degrees} °C in °F?", f"{degrees * 9 / 5 + 32}") for degrees in range(40)]
+
+
+def test_an_episode_of_ones_own_source_over_gymnasium() -> None:
+    Converter.tools = to.Toolbox(to.mcp_tools(COMMAND, environment=HERE, bills="notes", only=["convert"]))
+    to.register("Test/Converter-v0", Converter)
+    env: Any = to.make("Test/Converter-v0", prices=SHEET)
+    observation, _ = env.reset(seed=3)
+    degrees = float(observation["messages"][-1]["content"].split()[3])
+    observation, *_, info = env.step(to.render_call("convert", {"celsius": degrees}))
+    assert info["ledger"]["usd_by_role"]["tool"] == 0.002
+    answer = observation["messages"][-1]["content"]
+    *_, info = env.step(f"<answer>{answer}</answer>")
+    assert info["outcome"]["value"] == 1.0
+    env.close()
+
+
+def test_a_tool_configuration_names_a_server(tmp_path: Path) -> None:
+    config = {
+        "name": "with notes",
+        "tools": [
+            {"kind": "mcp", "name": "notes", "mcp": {"mcp": COMMAND, "environment": HERE, "only": ["convert"]}},
+            {"kind": "submit", "name": "submit"},
+        ],
+    }
+    (tmp_path / "tools.json").write_text(json.dumps(config))
+    env: Any = to.make("HLE-v0", tools=str(tmp_path / "tools.json"))
+    env.reset(seed=random.randrange(100))
+    observation, *_ = env.step(to.render_call("convert", {"celsius": 10.0}))
+    assert observation["messages"][-1]["content"] == "50.0"
+    assert env.unwrapped.episode.world.results == ("50.0",)
+    env.close()

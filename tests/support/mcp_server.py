@@ -1,0 +1,62 @@
+"""An MCP server by the official SDK, to be started: a note pad that keeps state, and tools that misbehave.
+
+`python -m tests.support.mcp_server` speaks over stdio, `... PORT` over streamable HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Literal
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+server = MCPServer("notes")
+NOTES: list[str] = []
+
+
+@server.tool()
+def write(text: str) -> str:
+    """Write a note."""
+    NOTES.append(text)
+    return f"{len(NOTES)} notes"
+
+
+@server.tool()
+def read() -> str:
+    """Read all notes."""
+    return "; ".join(NOTES)
+
+
+@server.tool()
+def convert(celsius: float, to: Literal["F", "K"] = "F") -> float:
+    """Convert a temperature."""
+    return celsius * 9 / 5 + 32 if to == "F" else celsius + 273.15
+
+
+@server.tool()
+def refuse() -> str:
+    """Fail as a tool does."""
+    raise ToolError("not today")
+
+
+@server.tool()
+async def sleep(seconds: float) -> str:
+    """Answer late."""
+    await asyncio.sleep(seconds)
+    return "awake"
+
+
+@server.tool()
+def die() -> str:
+    """End the server."""
+    os._exit(3)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        server.run("streamable-http", port=int(sys.argv[1]))
+    else:
+        server.run("stdio")
