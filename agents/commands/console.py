@@ -24,7 +24,7 @@ from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached,
 
 DONE, FAILED, USAGE, STOPPED = 0, 1, 2, 130
 _FLAGS = (tyro.conf.FlagCreatePairsOff,)
-"""So that there is --resume, and no --no-resume beside it."""
+"""Flags such as --resume, with no --no-resume beside them."""
 Options = TypeVar("Options")
 
 

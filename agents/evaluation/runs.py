@@ -207,7 +207,7 @@ class EvaluationRun:
             self.replies[model] = self.replies.get(model, NO_REPLIES).plus(counts)
 
     def silent(self, models: Iterable[str]) -> str:
-        """Which of these models has said nothing in any of its first replies, and so is not as it should be, in a
+        """Find the models of these that have said nothing in any of its first replies, and so is not as it should be, in a
         sentence; "" for none. The outcomes of all trials that asked it are not known then."""
         for model in models:
             count = self.replies[model]

@@ -51,7 +51,7 @@ class ApiKey:
     usd: float | None = None
     requests_per_minute: float | None = None
     admin: bool = False
-    """Whether it may see what all keys do: the page, /metrics and the latest trajectories."""
+    """Right to see what all keys do: the page, /metrics and the latest trajectories."""
 
     def __post_init__(self) -> None:
         require(self, NOT_NEGATIVE, *(n for n in ("usd", "requests_per_minute") if getattr(self, n) is not None))
@@ -102,7 +102,7 @@ class Account(NamedTuple):
     name: str
     spent: int
     held: int
-    """Of requests in flight, and of those that a killed server left."""
+    """The part of requests in flight, and of those that a killed server left."""
 
 
 class Accounts:

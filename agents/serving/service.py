@@ -413,6 +413,8 @@ class PolicyService:
             await self._stop(session, "cancelled")
         if self._expiring:
             await asyncio.wait(self._expiring)
+        for solver in self.solvers.values():
+            await solver.aclose()
 
 
 def _said_beside(text: str) -> tuple[str, str]:

@@ -258,6 +258,12 @@ class QuestionSolver:
         said = {"role": "assistant", "content": running.said}
         return replace(solution, trajectory={**solution.trajectory, "messages": (*episode.messages, said)})
 
+    async def aclose(self) -> None:
+        """Close the connections to models that belong to the running loop, before it ends."""
+        backing = getattr(self.factory.source, "backing", None)
+        if backing is not None:
+            await backing.aclose()
+
     def _forget(self, episode: Episode) -> None:
         getattr(self.player, "forget", lambda _episode: None)(episode)
 

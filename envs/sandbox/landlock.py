@@ -133,7 +133,8 @@ class LandlockSandbox:
         except asyncio.CancelledError:
             server.drop(number)
             raise
-        return Execution(*said["outputs"], said["status"], round(said["seconds"], 4))
+        stdout, stderr = said["outputs"]
+        return Execution(stdout, stderr, said["status"], round(said["seconds"], 4))
 
     def end_session(self, session: str) -> None:
         """An episode is over: what was kept for it goes."""

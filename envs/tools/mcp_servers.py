@@ -55,7 +55,7 @@ class McpServer:
     bearer: str = field(default="", repr=False)
     """The variable of this process's environment that holds the key of an address."""
     connect_seconds: float = 30.0
-    """For starting the command, and the handshake."""
+    """Time for starting the command, and the handshake."""
     call_seconds: float = 60.0
     in_flight: int = 16
     """Calls at once; others wait for a place, which is no part of call_seconds."""
@@ -86,11 +86,11 @@ def tools_of(server: McpServer, cassette: Cassette | None = None) -> list[Tool]:
     listed = _listed(server, cassette)
     if unknown := [name for name in server.only if name not in [one.name for one in listed]]:
         raise ConfigError(no_such(f"tool of {server.mcp!r}", unknown[0], [one.name for one in listed]))
-    live = None if cassette is not None and cassette.mode == "replay" else _Sessions(server)
+    live = None if cassette is not None and cassette.mode == "replay" else _Connections(server)
     return [_tool(server, one, live, cassette) for one in listed if not server.only or one.name in server.only]
 
 
-def _tool(server: McpServer, listed: Listed, live: _Sessions | None, cassette: Cassette | None) -> Tool:
+def _tool(server: McpServer, listed: Listed, live: _Connections | None, cassette: Cassette | None) -> Tool:
     """One of them. Where there is a cassette, it is recorded on, or replayed from there."""
     tape = Tape(f"mcp {server.mcp}", cassette, suspends=True) if cassette is not None else None
 
@@ -128,15 +128,15 @@ def _tool(server: McpServer, listed: Listed, live: _Sessions | None, cassette: C
     )
 
 
-# -- sessions ----------------------------------------------------------------------------------------------------------
+# -- connections -------------------------------------------------------------------------------------------------------
 
 
-class _Sessions:
+class _Connections:
     """The open sessions of one server: for each event loop, and for each episode where the server keeps state."""
 
     def __init__(self, server: McpServer) -> None:
         self._server = server
-        self._open: dict[tuple[int, str], _Session] = {}
+        self._open: dict[tuple[int, str], _Connection] = {}
         self._lock = threading.Lock()
 
     async def call(self, context: ToolContext, name: str, arguments: Mapping[str, Any]) -> str:
@@ -147,7 +147,7 @@ class _Sessions:
             session = self._open.get(which)
             fresh = session is None or (session.broken and not self._server.stateful)
             if fresh:
-                session = self._open[which] = _Session(self._server, loop)
+                session = self._open[which] = _Connection(self._server, loop)
         assert session is not None
         if fresh and self._server.stateful:
             context.at_end(self._end)
@@ -161,7 +161,7 @@ class _Sessions:
             one.end()
 
 
-class _Session:
+class _Connection:
     """One connection. Its own task opens and closes it, as the SDK's task groups want it."""
 
     def __init__(self, server: McpServer, loop: asyncio.AbstractEventLoop) -> None:
@@ -267,7 +267,7 @@ def _client(server: McpServer) -> Any:
 
 @cache
 def _unheard() -> TextIO:
-    """Where what servers say beside the protocol goes."""
+    """A file for what servers say beside the protocol."""
     return open(os.devnull, "w", encoding="utf-8")
 
 

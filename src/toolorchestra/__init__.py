@@ -13,7 +13,7 @@ from toolorchestra.envs.registration import make, register, register_all
 if TYPE_CHECKING:
     from toolorchestra.agents.configuration.config import TrainConfig
     from toolorchestra.agents.policies.base import Player
-    from toolorchestra.agents.public import Policy, compare, evaluate, load_policy, train
+    from toolorchestra.agents.public import compare, evaluate, load_policy, train
     from toolorchestra.envs.base.actions import hermes_prompt, parse, render_call
     from toolorchestra.envs.base.errors import ConfigError, ToolError
     from toolorchestra.envs.base.openai_messages import action_of, from_openai, to_hermes, to_native, to_openai
@@ -32,7 +32,7 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "agents.configuration.config": ("TrainConfig",),
-    "agents.public": ("Policy", "compare", "evaluate", "load_policy", "train"),
+    "agents.public": ("compare", "evaluate", "load_policy", "train"),
     "agents.policies.base": ("Player",),
     "envs.base.actions": ("hermes_prompt", "parse", "render_call"),
     "envs.base.errors": ("ConfigError", "ToolError"),
@@ -59,7 +59,6 @@ __all__ = [
     "Message",
     "Outcome",
     "Player",
-    "Policy",
     "Preference",
     "PriceSheet",
     "RecordTrajectories",
