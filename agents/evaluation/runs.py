@@ -207,8 +207,8 @@ class EvaluationRun:
             self.replies[model] = self.replies.get(model, NO_REPLIES).plus(counts)
 
     def silent(self, models: Iterable[str]) -> str:
-        """Find the models of these that have said nothing in any of its first replies, and so is not as it should be, in a
-        sentence; "" for none. The outcomes of all trials that asked it are not known then."""
+        """Name the first of these models that has said nothing in any of its replies, in a sentence; "" for none. Its
+        setting is wrong then, and the outcomes of all trials that asked it are not known."""
         for model in models:
             count = self.replies[model]
             nothing = count.refused + count.empty
