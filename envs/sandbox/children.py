@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import selectors
 import signal
 import socket
@@ -16,6 +17,7 @@ from typing import Any
 from toolorchestra.envs.sandbox.process_seed import BORN, DIED, MOST_BYTES, ORDER
 
 CHUNK = 1 << 16
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Child:
@@ -35,7 +37,12 @@ class Child:
         self.unread = memoryview(b"")
         self.status = 0
         self.started = self.used = time.monotonic()
-        self.counted_from = 0.0
+        self.counted_from = self.known = 0.0
+        """Time from which its files are being counted; and from which their last count is."""
+        self.paused = False
+        """Whether it stands still until its files are counted."""
+        self.disk_bytes = self.memory_bytes = self._memory_before = 0
+        """Its files and its memory when they were last looked at; memory is what its programs took."""
         self.processor_before = self.processor_after = 0.0
         """Processor time when this run began, and when the last one ended."""
         self.stands_still = False
@@ -54,7 +61,9 @@ class Child:
             self.stands_still = False
             self.between = max(0.0, self.processor_before - self.processor_after)
             self.signal(signal.SIGCONT)
-        self.asked, self.started, self.counted = order, time.monotonic(), False
+        self._memory_before = self._memory_before or self._resident()
+        self.asked, self.started, self.counted, self.paused = order, time.monotonic(), False, False
+        self.known = self.started
         self.said = {self.out: bytearray(), self.err: bytearray()}
         code = order["code"].encode("utf-8", "replace")
         self.unread = memoryview(struct.pack("<I", len(code)) + code)
@@ -62,8 +71,14 @@ class Child:
     def stand_still(self) -> None:
         """No thread of it runs until the next order. What it uses until it stands is billed with that."""
         self.processor_after = self.processor_seconds()
-        self.stands_still = True
+        self.stands_still, self.paused = True, False
         self.signal(signal.SIGSTOP)
+
+    def pause(self, paused: bool) -> None:
+        """Let a run stand still, or go on."""
+        if paused != self.paused:
+            self.paused = paused
+            self.signal(signal.SIGSTOP if paused else signal.SIGCONT)
 
     def signal(self, number: int) -> None:
         """Send a signal by its handle, which never names another process."""
@@ -86,6 +101,17 @@ class Child:
         """How many threads the child has; 0 when it is gone."""
         try:
             return os.stat(f"/proc/{self.pid}/task").st_nlink - 2
+        except OSError:
+            return 0
+
+    def measure(self) -> None:
+        """See how much memory its programs hold."""
+        self.memory_bytes = max(0, self._resident() - self._memory_before)
+
+    def _resident(self) -> int:
+        try:
+            with open(f"/proc/{self.pid}/statm", "rb") as file:
+                return int(file.read().split()[1]) * PAGE_BYTES
         except OSError:
             return 0
 
@@ -135,12 +161,19 @@ class ChildPool:
         self._ready: deque[Child] = deque()
         self._coming = self._made = self.dying = 0
         self.to_remove: deque[str] = deque()
+        self.removing = 0
+        """Folders that the process beside is removing."""
         self.failure = ""
         """What the last child said that could not be set up."""
 
     @property
     def has_ready(self) -> bool:
         return bool(self._ready)
+
+    @property
+    def left(self) -> int:
+        """How many folders of the dead are still there."""
+        return len(self.to_remove) + self.removing
 
     def take(self) -> Child:
         """A child that waits locked in."""
@@ -154,7 +187,7 @@ class ChildPool:
     def _make(self) -> None:
         self._made += 1
         self._coming += 1
-        scratch = os.path.join(self._root, f"run{self._made}")
+        scratch = os.path.join(self._root, secrets.token_hex(16))  # which no other program can guess
         os.mkdir(scratch, 0o700)
         (out, out_w), (err, err_w), (orders_r, orders), (status, status_w) = (os.pipe() for _ in range(4))
         theirs = (out_w, err_w, orders_r, status_w)
@@ -226,5 +259,6 @@ class ChildPool:
         """Order folders removed, as fast as the process that does it takes them."""
         with contextlib.suppress(BlockingIOError):
             while self.to_remove:
-                self._remover.send(b"-" + os.fsencode(self.to_remove[0]), socket.MSG_DONTWAIT)
+                self._remover.send(os.fsencode(self.to_remove[0]), socket.MSG_DONTWAIT)
                 self.to_remove.popleft()
+                self.removing += 1

@@ -41,7 +41,7 @@ FREE: Mapping[str, tuple[int | None, int | None]] = {
     "getpid": (39, 172), "gettid": (186, 178), "getppid": (110, 173), "getuid": (102, 174), "geteuid": (107, 175),
     "getgid": (104, 176), "getegid": (108, 177), "getpgrp": (111, None),
     "uname": (63, 160), "sysinfo": (99, 179), "sched_yield": (24, 124),
-    "getcpu": (309, 168), "getrandom": (318, 278), "futex": (202, 98), "futex_waitv": (449, 449),
+    "getcpu": (309, 168), "getrandom": (318, 278), "futex_waitv": (449, 449),
     "set_robust_list": (273, 99), "get_robust_list": (274, 100), "set_tid_address": (218, 96), "rseq": (334, 293),
     "arch_prctl": (158, None), "restart_syscall": (219, 128), "membarrier": (324, 283),
     "exit": (60, 93), "exit_group": (231, 94),
@@ -58,8 +58,11 @@ class Argument(NamedTuple):
 
 _TERMINAL = (0x5401, 0x5450, 0x5451, 0x5413, 0x541B, 0x5421)
 """ioctl: is it a terminal, close on exec, window size, bytes to read, non-blocking. Not TIOCSTI, which types."""
-_FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 1030)
-"""fcntl: duplicate, flags, locks. Not F_SETOWN, which makes the kernel signal another process."""
+_FCNTL = (0, 1, 2, 3, 4, 1030)
+"""fcntl: duplicate, flags. Not F_SETOWN, which makes the kernel signal another process, and no locks, by which programs
+that read one file could talk."""
+_FUTEX = (0, 9, 265, 393, *(128 | operation for operation in range(14)))
+"""futex: wait, and within the process everything. Not to wake whoever waits on a page of a file that both read."""
 _NAMES = (15, 16, 0x53564D41)
 """prctl: the thread's name, and names of memory areas."""
 _OF_A_PROCESS = ((121, 155), (124, 156), (204, 123))
@@ -83,6 +86,7 @@ def arguments(pid: int) -> list[Argument]:
     return [
         Argument((16, 29), 1, _TERMINAL),
         Argument((72, 25), 1, _FCNTL),
+        Argument((202, 98), 1, _FUTEX),
         Argument((157, 167), 0, _NAMES),
         Argument((302, 261), 0, (0, pid)),  # prlimit64
         Argument((97, 163), 0, tuple(range(16))),  # getrlimit

@@ -26,12 +26,14 @@ from typing import Any
 from toolorchestra.envs.sandbox import Bounds
 from toolorchestra.envs.sandbox.children import CHUNK, Child, ChildPool
 from toolorchestra.envs.sandbox.process_seed import LOADED, MOST_BYTES, Begin, grow
-from toolorchestra.envs.sandbox.scratch import keep, remove
+from toolorchestra.envs.sandbox.scratch import counting, keep, remove, removing
 
 TICK_SECONDS = 0.05
 IDLE_TICK_SECONDS = 5.0
 LOST = "note: the session was ended since its last program, and its names and files are gone"
 
+STALE_SECONDS = 0.2
+"""A program whose files were counted longer ago stands still until they are again."""
 OVER = "ended: its episode is over"
 
 
@@ -51,7 +53,7 @@ class ForkServer:
         self.idle_seconds: float = settings["idle_seconds"]
         self.selector = selectors.DefaultSelector()
         self.pool = ChildPool(settings, seeds, remover, self.selector)
-        self.counter = counter
+        self.counter, self.remover = counter, remover
         self.running: dict[int, Child] = {}
         self.sessions: dict[str, Child] = {}
         self.ended: set[str] = set()
@@ -63,6 +65,8 @@ class ForkServer:
         for seed in seeds:
             self.selector.register(seed, selectors.EVENT_READ, partial(self._hear_of_children, seed))
         self.selector.register(counter, selectors.EVENT_READ, self._hear_of_disk)
+        self.selector.register(remover, selectors.EVENT_READ, self._hear_of_removal)
+        self.most_together: Mapping[str, int] = settings["together"]
         self.open = True
 
     def run(self) -> None:
@@ -138,7 +142,7 @@ class ForkServer:
                 held.append(order)  # one program of a session at a time
                 continue
             if child is None:
-                if len(self.running) + self.pool.dying >= self.most_children or not self.pool.has_ready:
+                if self._is_full() or not self.pool.has_ready:
                     held.append(order)
                     break
                 child = self._new(order)
@@ -148,6 +152,10 @@ class ForkServer:
             order, failure = self.waiting.popleft(), self.pool.failure
             self.pool.failure = ""
             _send({"id": order["id"], "status": 120, "seconds": 0.0}, b"", failure.encode())
+
+    def _is_full(self) -> bool:
+        """Whether a further program has to wait: for the end of others, or until what is left of them is removed."""
+        return max(len(self.running) + self.pool.dying, self.pool.left) >= self.most_children
 
     def _new(self, order: Mapping[str, Any]) -> Child:
         session = order["session"]
@@ -195,11 +203,16 @@ class ForkServer:
             return
         for child in [*self.running.values(), *self.sessions.values()]:
             if child.scratch == os.fsdecode(told[1]):
-                child.counting = False
+                child.counting, child.known, child.disk_bytes = False, child.counted_from, int(told[0])
+                child.pause(False)
                 child.counted = child.asked is None and child.used < child.counted_from
-                if int(told[0]) > self.bounds.disk_bytes:
+                if child.disk_bytes > self.bounds.disk_bytes:
                     self._answer(child, -signal.SIGKILL, f"ended: more than {self.bounds.disk_bytes} bytes of files")
                 return
+
+    def _hear_of_removal(self) -> None:
+        self.open = self.open and bool(self.remover.recv(MOST_BYTES))
+        self.pool.removing -= 1
 
     def _hear(self, child: Child, fd: int) -> None:
         if fd not in child.open:
@@ -236,7 +249,19 @@ class ForkServer:
             if wrong := self._exceeded(child, now):
                 self._answer(child, -signal.SIGKILL, f"ended: {wrong}")
             else:
+                child.measure()
                 self._count(child)
+                if now - child.known > STALE_SECONDS:
+                    child.pause(True)
+        for what, most in self.most_together.items():
+            self._bound_together(what, most)
+
+    def _bound_together(self, what: str, most: int) -> None:
+        """End whoever holds most, where all hold too much together."""
+        everybody = {child.number: child for child in (*self.running.values(), *self.sessions.values())}.values()
+        if sum(getattr(child, what) for child in everybody) > most:
+            largest = max(everybody, key=lambda child: int(getattr(child, what)))
+            self._answer(largest, -signal.SIGKILL, f"ended: all programs together have more than {most} {what}")
 
     def _exceeded(self, child: Child, now: float) -> str:
         bounds = self.bounds
@@ -252,7 +277,7 @@ class ForkServer:
         """Have a child's files counted; a counter that is behind is left alone."""
         if not child.counting:
             with contextlib.suppress(BlockingIOError):
-                self.counter.send(b"?" + os.fsencode(child.scratch), socket.MSG_DONTWAIT)
+                self.counter.send(os.fsencode(child.scratch), socket.MSG_DONTWAIT)
                 child.counting, child.counted_from = True, time.monotonic()
 
     # -- ends ------------------------------------------------------------------------------------------------------
@@ -316,7 +341,8 @@ def main() -> Begin | None:
     """Read the settings from the command line, start the seed and what stands beside, and serve. Gives in a child that
     the seed forked what it is to do, else None."""
     settings = json.loads(sys.argv[1])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # it ends, and clears up, when its stdin does
+        signal.signal(number, signal.SIG_IGN)
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(settings["seeds"])]
     seeds = [ours for ours, _ in pairs]
     if os.fork() == 0:
@@ -328,8 +354,8 @@ def main() -> Begin | None:
     most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # five for each child, and sessions are many
     most = settings["bounds"]["disk_bytes"]
-    counter = _beside(lambda link: keep(link, most), *seeds)
-    remover = _beside(lambda link: keep(link, most), *seeds, counter)
+    counter = _beside(lambda link: keep(link, lambda path: counting(path, most)), *seeds)
+    remover = _beside(lambda link: keep(link, removing), *seeds, counter)
     try:
         loaded, *others = [seed.recv(MOST_BYTES) for seed in seeds]
         if not all(told.startswith(LOADED) for told in (loaded, *others)):

