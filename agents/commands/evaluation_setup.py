@@ -115,7 +115,8 @@ class EvaluateOptions:
     trials: int = 1
     """How often each task is played, each time with other draws."""
     seed: int = 0
-    """Seed of the first task. Each next task takes the next number."""
+    """Seed of the first task. Each next task takes the next number. Of a data set and of Tau2-v0 it also draws which
+    tasks are played: each subject or domain in proportion."""
     policy: tuple[str, ...] = ()
     """Policies that play. Simulated: random, cheapest, strongest, oracle (all when left out). Over real backends:
     random, cheap, expensive, always:EXPERT, chat (chat when a file of backends is named). A trained model:

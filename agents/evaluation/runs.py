@@ -123,7 +123,8 @@ class EvaluationRun:
         run = cls(folder, cached=bool(asked.get("cache")))
         planned = [[*cell, count] for cell, count in planned_of(contests).items()]
         versions = {one.env: str(one.made.source.version) for one in contests if hasattr(one.made.source, "version")}
-        told = {"planned": planned, "task_versions": versions, "simulated": simulated(contests)}
+        tasks = {f"{one.env} {one.split}": list(dict.fromkeys(trial.task for trial in one.trials)) for one in contests}
+        told = {"planned": planned, "task_versions": versions, "simulated": simulated(contests), "tasks": tasks}
         manifest = {"run_id": run.run_id, "asked": asked, MADE_WITH: digests, **told, **surroundings()}
         write_json(folder / MANIFEST, manifest)
         return run

@@ -66,19 +66,38 @@ class PlayedTrial(NamedTuple):
 
 
 def tasks_of(made: EpisodeFactory, tasks: int, seed: int) -> list[tuple[str, int]]:
-    """Draw so many different tasks of the environment's split, each with the seed of its trials. A source that can list
-    its tasks gives the first ones; of any other they are drawn, by seeds that count on from `seed`."""
+    """Draw so many different tasks of the environment's split, each with the seed of its trials. Of a source that can
+    list its tasks they are a sample that the seed draws, each subject or domain in proportion, and so is whatever
+    comes first of it; of any other they are drawn one by one, by seeds that count on from `seed`."""
     source: Any = made.source
     split = made.settings.split
     listed = _listed(source, split)
     if listed is not None:
-        return [(task, seed + number) for number, task in enumerate(listed[:tasks])]
+        return [(task, seed + number) for number, task in enumerate(_mixed(source, listed, seed)[:tasks])]
     found: dict[str, int] = {}
     for number in range(tasks * _TRIES):
         if len(found) == tasks:
             break
         found.setdefault(source.draw(split, random.Random(seed + number)), seed + number)
     return list(found.items())
+
+
+def _mixed(source: Any, listed: Sequence[str], seed: int) -> list[str]:
+    """Tasks in an order in which each stratum, shuffled, is spread evenly from a random place on."""
+    strata: dict[str, list[str]] = {}
+    for task in listed:
+        strata.setdefault(_stratum(source, task), []).append(task)
+    rng = random.Random(seed)
+    placed: list[tuple[float, str]] = []
+    for some in strata.values():
+        begin = rng.random()
+        placed += [((place + begin) / len(some), task) for place, task in enumerate(rng.sample(some, len(some)))]
+    return [task for _, task in sorted(placed)]
+
+
+def _stratum(source: Any, task: str) -> str:
+    """The subject of a question, or the domain that a task's id begins with."""
+    return str(source.question(task).subject) if hasattr(source, "question") else task.partition("/")[0]
 
 
 def _listed(source: Any, split: str) -> Sequence[str] | None:

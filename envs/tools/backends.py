@@ -219,8 +219,10 @@ class Backing:
 
     @property
     def names_models(self) -> bool:
-        """Whether real models answer; without, those that answer are simulated, whatever else is real."""
-        return self._own is not None or self.wanted.endpoints is not None
+        """Whether real models answer, or what is replayed are their answers; else those that answer are simulated,
+        whatever else is real."""
+        named = self._own is not None or self.wanted.endpoints is not None
+        return named or (self.wanted.mode == "replay" and self.cassette is not None and not self.cassette.simulated)
 
     @property
     def models(self) -> ChatModel:

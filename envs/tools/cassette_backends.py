@@ -17,11 +17,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from toolorchestra.envs.base.answer_store import digest
-from toolorchestra.envs.base.cassette import Cassette
+from toolorchestra.envs.base.cassette import SIMULATED, Cassette
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.models import DEFAULT_LIMITS, ChatModel, ChatRequest, Completion, ContextLimits, ask, limits_of
 from toolorchestra.envs.models.endpoints import Endpoints
+from toolorchestra.envs.models.simulated import SimulatedModels
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import Tokens, Usage
 from toolorchestra.envs.retrieval import CachedHits, Hit, Retriever
@@ -185,7 +186,8 @@ class RecordedModels:
             if self.live is None:
                 raise ConfigError("no live model backend; name endpoints, or replay a cassette")
             said = await ask(self.live, replace(request, bill=bill))
-            return {"text": said.text, **({"cut": True} if said.cut else {})}
+            marks = {"cut": said.cut, SIMULATED: isinstance(self.live, SimulatedModels)}
+            return {"text": said.text, **{name: True for name, holds in marks.items() if holds}}
 
         reply, cached = await self._tape.play(asked, live, bill, varies=True)
         free = Usage(request.model, request.role)
