@@ -19,7 +19,7 @@ from toolorchestra.envs.base import preference as preferences
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.spaces import FORMS
 from toolorchestra.envs.base.types import Observation, plain
-from toolorchestra.envs.domains.source import PricesOrchestrators, Scene, TaskSource
+from toolorchestra.envs.domains.source import PricesOrchestrators, Scene, TaskSource, models_of
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.episode.rules import Limits, Rules, cost_weights, reward_terms
 from toolorchestra.envs.money.ledger import Bill
@@ -171,6 +171,7 @@ class EpisodeFactory:
         self.rules = settings.rules()
         self.sheet = self._sheet(settings.prices)
         preferences.known(settings.preference)
+        self._models = models_of(self.source)
 
     def __reduce__(self) -> tuple[Callable[..., EpisodeFactory], tuple[str, dict[str, Any]]]:
         if not isinstance(self._asked, str):
@@ -179,6 +180,10 @@ class EpisodeFactory:
 
     def __deepcopy__(self, _memo: object) -> EpisodeFactory:
         return self
+
+    def changed(self, **settings: Any) -> EpisodeFactory:
+        """A factory of the same source under other settings."""
+        return factory(self._asked, **{**self._arguments, **settings})
 
     def _sheet(self, prices: str | Path | PriceSheet | Mapping[str, Any]) -> PriceSheet:
         """The prices that hold, by which the orchestrator's own tokens can be billed."""
@@ -214,7 +219,7 @@ class EpisodeFactory:
     def begin(self, task_id: str, scene: Scene, seed: int, preference: preferences.Preference, rules: Rules) -> Started:
         """One episode of a scene that is open already, such as one that somebody's question opened. `seed` is what its
         draws follow from."""
-        context = ToolContext(scene.world, seed, Bill(scene.sheet, rules.spend_cap))
+        context = ToolContext(scene.world, seed, Bill(scene.sheet, rules.spend_cap), self._models)
         episode = Episode(task_id, scene.world, context, rules, scene.sheet, preference)
         observation = episode.open()
         info = {

@@ -114,6 +114,18 @@ def test_a_terminal_without_the_sign_for_cents_shows_the_rest() -> None:
     assert b"?/solved" in done.stdout
 
 
+def test_ctrl_c_while_a_command_starts_is_answered_with_a_word() -> None:
+    starts = (
+        "import os, signal, sys, toolorchestra.cli as cli\n"
+        "class Loading:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name.endswith('commands.evaluate'): os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Loading()); sys.argv[1:] = ['evaluate']; sys.exit(cli.main())"
+    )
+    done = subprocess.run([sys.executable, "-c", starts], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "stopped\n", 130)
+
+
 @pytest.mark.parametrize("where", ["warm start", "held out"])
 def test_ctrl_c_is_answered_with_a_word(where: str, tmp_path: Path) -> None:
     """In the warm start nothing is saved yet; in a step the run stops behind it, saved."""

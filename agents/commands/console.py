@@ -28,6 +28,14 @@ _FLAGS = (tyro.conf.FlagCreatePairsOff,)
 Options = TypeVar("Options")
 
 
+_SPACE, _RIGHTS = "free space, then go on with --resume", "name a place where you may write"
+_CURES = {
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _RIGHTS),
+}
+
+
 def command(
     kind: type[Options],
     run: Callable[[Options], int],
@@ -50,12 +58,12 @@ def command(
     except (Outage, SpendCapReached, CheckpointError, TrainingFailed) as err:
         return _say(f"error: {_with_option(err)}", FAILED)
     except BrokenPipeError:  # `| head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _hush()
         return FAILED
     except OSError as err:
-        if err.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if err.errno not in _CURES:
             raise
-        return _say(f"error: {err}; free space, then go on with --resume", FAILED)
+        return _say(f"error: {err}; {_CURES[err.errno]}", FAILED)
     except KeyboardInterrupt:
         return _say(f"\n{stopped}" if sys.stderr.isatty() else stopped, STOPPED)
 
@@ -122,7 +130,15 @@ def _print_anything(stream: TextIO) -> None:
 
 def say(text: str) -> None:
     """Print a line at once. Commands print by this alone: nothing that a stranger wrote may steer the terminal."""
-    print(spelled(text), flush=True)
+    try:
+        print(spelled(text), flush=True)
+    except BrokenPipeError:  # the work goes on
+        _hush()
+
+
+def _hush() -> None:
+    """Write to nobody from now on, not even what Python still flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def say_aside(text: str) -> None:

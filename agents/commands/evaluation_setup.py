@@ -21,6 +21,7 @@ from toolorchestra.agents.evaluation.runs import Contest
 from toolorchestra.agents.evaluation.trials import trials_of
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.baselines import NAMES
+from toolorchestra.agents.policies.chat_player import model_of
 from toolorchestra.agents.policies.players import FITTED, WITH_TRAIN, player
 from toolorchestra.agents.policies.router import PREFIX as ROUTER
 from toolorchestra.agents.policies.router import load_router
@@ -119,7 +120,8 @@ class EvaluateOptions:
     tasks are played: each subject or domain in proportion."""
     policy: tuple[str, ...] = ()
     """Policies that play. Simulated: random, cheapest, strongest, oracle (all when left out). Over real backends:
-    random, cheap, expensive, always:EXPERT, chat (chat when a file of backends is named). A trained model:
+    random, cheap, expensive, always:EXPERT, chat (chat when a file of backends is named), chat:MODEL, for several
+    orchestrators in one run. A trained model:
     checkpoint:FOLDER, of a run, one of its checkpoints, or what export model wrote; router:FOLDER, of train
     --router."""
     player: tuple[str, ...] = ()
@@ -170,7 +172,8 @@ def played_envs(given: EvaluateOptions, backing: Backing | None, cap: SpendCap |
         takes = _takes(env.env_id)
         if backing is not None and "backends" not in takes:
             named = [env_id for env_id in ids() if "backends" in _takes(env_id)]
-            raise ConfigError(no_such("environment over real backends", env.env_id, named))
+            more = "A source of your own takes them as an argument `backends`, as Source does"
+            raise ConfigError(f"{no_such('environment over real backends', env.env_id, named)} {more}")
         learnt = any(learns_from(policy, env.env_id) for policy in given.policy)
         splits = given.split or (("all",) if given.dataset and "dataset" in takes and not learnt else ("test",))
         for (label, one), split in product(_settings(given, env), splits):
@@ -186,8 +189,9 @@ def played_envs(given: EvaluateOptions, backing: Backing | None, cap: SpendCap |
 def contests_of(given: EvaluateOptions, backing: Backing | None, cap: SpendCap | None) -> Iterator[Contest]:
     """Every policy on every split of every environment."""
     options = shapes.read(PlayerOptions, arguments("--player", given.player), "--player")
-    for env_id, label, split, takes, made in played_envs(given, backing, cap):
+    for env_id, label, split, takes, env in played_envs(given, backing, cap):
         for name in given.policy or _default_policies(given, takes):
+            made = env.changed(orchestrator=model) if (model := model_of(name)) else env
             tell_difference(name, env_id, made)
             trials = trials_of(label, made, name, given.tasks, given.seed, given.trials)
             yield Contest(label, split, name, made, player(name, made, given.seed, options), trials)

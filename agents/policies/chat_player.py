@@ -11,6 +11,7 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message, Transcript
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.domains.questions.world import QaWorld
+from toolorchestra.envs.domains.source import models_of
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask
@@ -66,6 +67,8 @@ class ChatPolicy:
 
 
 CHAT, REFERENCE = "chat", "chat:reference"
+NAMED = "chat:"
+"""Before the name of a model that plays in place of the environment's orchestrator."""
 NO_ENDPOINT = "policy 'chat' asks a model: name its endpoint in a file, backends=FILE for gym.make"
 
 
@@ -74,20 +77,26 @@ def chat_refusal(name: str, factory: EpisodeFactory) -> str:
     backing = getattr(factory.source, "backing", None)
     if backing is None or backing.wanted.endpoints is None:
         return NO_ENDPOINT
+    if (model := model_of(name)) and model != factory.settings.orchestrator:
+        return f"policy {name!r} plays where orchestrator={model!r}, and here it is {factory.settings.orchestrator!r}"
     if name == REFERENCE and not isinstance(factory.source, QaSource):
         return f"the reference's prompt is one of questions, and {factory.source.name} asks none; take policy {CHAT!r}"
     return ""
+
+
+def model_of(name: str) -> str:
+    """The model that a policy chat:MODEL names; "" for any other."""
+    return name.removeprefix(NAMED) if name.startswith(NAMED) and name != REFERENCE else ""
 
 
 def chat_player(name: str, factory: EpisodeFactory, options: PlayerOptions) -> ChatPolicy:
     """The environment's orchestrator model, asked through the source's own backends."""
     if refused := chat_refusal(name, factory):
         raise ConfigError(refused, command_line="--backends FILE" if refused == NO_ENDPOINT else "")
-    source: Any = factory.source
-    behind = getattr(source, "behind", None)  # of question sources, with what was put around it
-    models = behind.models if behind else source.backing.models
+    models = models_of(factory.source)
+    assert models is not None
     cut = _cut(options.tokenizer) if name == REFERENCE else None
-    return ChatPolicy(models, factory.settings.orchestrator, reference=cut, name=name)
+    return ChatPolicy(models(), factory.settings.orchestrator, reference=cut, name=name)
 
 
 def _cut(tokenizer: str) -> Cut:

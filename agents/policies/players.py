@@ -18,7 +18,7 @@ from toolorchestra.agents.policies import baselines
 from toolorchestra.agents.policies.base import Move, Player, PlayerOptions, digest, draws, unreal
 from toolorchestra.agents.policies.baselines import PREFIX as ALWAYS
 from toolorchestra.agents.policies.baselines import Baseline, RandomPolicy, always, always_refusal, baseline
-from toolorchestra.agents.policies.chat_player import CHAT, NO_ENDPOINT, REFERENCE, chat_player, chat_refusal
+from toolorchestra.agents.policies.chat_player import CHAT, NAMED, NO_ENDPOINT, REFERENCE, chat_player, chat_refusal
 from toolorchestra.agents.policies.knn_and_skillbook import EXPECTS, FittedPlayer
 from toolorchestra.agents.policies.plans import ANSWER
 from toolorchestra.agents.policies.router import PREFIX as ROUTER
@@ -47,6 +47,7 @@ NAMES = (RANDOM, *TABLED, *RULED, *FITTED, CHAT)
 FORMS = (
     *NAMES,
     REFERENCE,
+    f"{NAMED}MODEL",
     f"{ALWAYS}EXPERT",
     f"{CHECKPOINT}FOLDER",
     f"{ROUTER}FOLDER",
@@ -77,7 +78,7 @@ def player(name: str, factory: EpisodeFactory, seed: int = 0, options: PlayerOpt
         return recorded_player(name, factory)
     if name.startswith(ROUTER):
         return router_player(name, factory, seed)
-    if name in (CHAT, REFERENCE):
+    if name == CHAT or name.startswith(NAMED):
         return chat_player(name, factory, options)
     if name.startswith(ALWAYS):
         return RulePlayer(name, always(name.removeprefix(ALWAYS)), simulated=unreal(factory))
@@ -98,7 +99,7 @@ def playable(name: str, factory: EpisodeFactory) -> str:
         return f"policy {name!r} learns from train tasks; {factory.source.name} has none"
     if name in FITTED and factory.settings.split in WITH_TRAIN:
         return f"policy {name!r} learns from train tasks, which split {factory.settings.split!r} has; play it on test"
-    if name in (CHAT, REFERENCE):
+    if name == CHAT or name.startswith(NAMED):
         return chat_refusal(name, factory)
     if name.startswith(ALWAYS):
         return always_refusal(name, factory.source)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from toolorchestra.envs.base.answer_grading import final_answer, is_right
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Answer, Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.world import World
+from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Toolbox, ToolResult
+from toolorchestra.envs.tools.backends import Backing
+from toolorchestra.envs.tools.backends import backing as as_backing
 
 SPLITS = ("train", "validation", "test")
 SHARES: Mapping[str, range] = {"train": range(80), "validation": range(80, 90), "test": range(90, 100)}
@@ -110,6 +114,20 @@ class Source:
         if not cls.name:
             cls.name = cls.__name__.lower()
 
+    backing: Backing | None = None
+
+    def __init__(self, backends: str | Path | Backing | ChatModel | None = None) -> None:
+        """Take a file of real models, or a ChatModel of yours: for `context.ask` of its tools, and for who plays it."""
+        self.backing = as_backing(backends) if backends is not None else None
+
+    def with_price_of(self, sheet: PriceSheet, orchestrator: str) -> PriceSheet:
+        """The sheet with the prices that the backends file gives the orchestrator and what the tools may cost."""
+        endpoints = self.backing.wanted.endpoints if self.backing is not None else None
+        if endpoints is None:
+            return sheet
+        named = [name for name in (orchestrator, *Toolbox(self.tools).bills) if endpoints.names(name)]
+        return endpoints.priced(sheet, named)
+
     def tasks(self) -> Iterable[Any]:
         """Every task there is: a Task each, or whatever `world()` takes. A hash of each says its split."""
         raise ConfigError(f"{self.name} does not list its tasks: they are drawn one by one")
@@ -181,6 +199,14 @@ class Source:
                 made.clear()
             made[key] = (sheet, Toolbox(self.tools).only(names).priced(sheet))  # held, so that its id stays taken
         return made[key][1]
+
+
+def models_of(source: Any) -> Callable[[], ChatModel] | None:
+    """What gives the models behind a source: those of its backends, with what was put around them."""
+    if getattr(source, "behind", None) is not None:
+        return lambda: source.behind.models  # type: ignore[no-any-return]
+    backing = getattr(source, "backing", None)
+    return (lambda: backing.models) if backing is not None and backing.names_models else None
 
 
 _MOST_BOXES = 32

@@ -50,6 +50,8 @@ def _tools(episode: Episode) -> Iterator[tuple[str, object]]:
     """What stands for the same in any two episodes of one origin, whether it is the same object or not."""
     yield "rules", episode.rules
     yield "listener", episode.world.listener
+    if episode.context.models is not None:
+        yield "models", episode.context.models
     yield "toolbox", episode.world.toolbox
     for tool in episode.world.toolbox:
         yield f"tool {tool.name}", tool

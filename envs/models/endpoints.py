@@ -21,6 +21,7 @@ from toolorchestra.envs.base.secrets import Address
 from toolorchestra.envs.models import ContextLimits
 from toolorchestra.envs.money.prices import Price, PriceSheet
 
+_MOST_SHEETS = 32
 ANY = "*"
 """The model entry that stands for every name that has none of its own."""
 
@@ -83,7 +84,7 @@ class Served:
     the request asks, which is natively for the models of τ²-Bench, and as text for all others."""
     stream: bool | None = None
     """Whether replies come in pieces, as they are made (server-sent events). What they say and cost is the same; of one
-    that breaks off, what had come is known, and told apart. None: as the request asks, which is in one piece."""
+    that breaks off, what had come is known, and billed. None: as the request asks, which is in one piece."""
     seeded: bool = False
     """Whether the server takes a seed."""
     context_tokens: int = 32_768
@@ -142,6 +143,9 @@ class Endpoints:
 
     endpoints: Mapping[str, Endpoint]
     models: Mapping[str, Served]
+    _sheets: dict[tuple[Any, ...], tuple[PriceSheet, PriceSheet]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str) -> Endpoints:
@@ -176,7 +180,16 @@ class Endpoints:
         return replace(self.models[ANY], name=name)
 
     def priced(self, sheet: PriceSheet, names: list[str]) -> PriceSheet:
-        """The sheet with these models' own prices: what is shown to the agent is what is billed here."""
+        """The sheet with these models' own prices: what is shown to the agent is what is billed here. The same object
+        each time."""
+        key = (id(sheet), *names)
+        if key not in self._sheets:
+            if len(self._sheets) >= _MOST_SHEETS:
+                self._sheets.clear()
+            self._sheets[key] = (sheet, self._with_prices(sheet, names))  # held, so that its id stays taken
+        return self._sheets[key][1]
+
+    def _with_prices(self, sheet: PriceSheet, names: list[str]) -> PriceSheet:
         prices = dict(sheet.prices)
         for name in names:
             price = self.served(name).price

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -69,6 +70,7 @@ class Passages:
 
     def __init__(self, folder: Path) -> None:
         self._fd = os.open(folder / PASSAGES, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._fd).atexit = False
         self._starts = array("q", [0])
         digest, at = hashlib.blake2b(digest_size=16), 0
         with open(folder / PASSAGES, "rb") as file:
@@ -86,9 +88,6 @@ class Passages:
             raise IndexError(number)
         start = self._starts[number]
         return Passage(*json.loads(os.pread(self._fd, self._starts[number + 1] - start, start)))
-
-    def __del__(self) -> None:
-        os.close(self._fd)
 
 
 @dataclass(frozen=True)

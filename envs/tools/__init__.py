@@ -7,14 +7,17 @@ import itertools
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, get_type_hints, overload
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.base.json_schema import Checker
-from toolorchestra.envs.base.types import Outcome, Rows, ToolCall, freeze
+from toolorchestra.envs.base.types import Message, Outcome, Rows, ToolCall, freeze
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import PriceSheet, Usage, tool_price
 from toolorchestra.envs.tools.annotations import builder_of, said_of, schema_of
+
+if TYPE_CHECKING:
+    from toolorchestra.envs.models import ChatModel
 
 _sessions = itertools.count(1)
 
@@ -22,10 +25,14 @@ _sessions = itertools.count(1)
 class ToolContext:
     """What a tool may know of the episode that calls it."""
 
-    __slots__ = ("__weakref__", "_ending", "_of", "_session", "aside", "bill", "seed", "turn", "world")
+    __slots__ = ("__weakref__", "_ending", "_of", "_session", "aside", "bill", "models", "seed", "turn", "world")
 
-    def __init__(self, world: Any, seed: int, bill: Bill | None = None) -> None:
+    def __init__(
+        self, world: Any, seed: int, bill: Bill | None = None, models: Callable[[], ChatModel] | None = None
+    ) -> None:
         self.world = world
+        self.models = models
+        """Gives the models of the environment's backends; None where there are none."""
         self.seed = seed
         """Seed of the episode. A simulated result may depend on it and on what is shown, on nothing else."""
         self.bill = Bill() if bill is None else bill
@@ -39,15 +46,26 @@ class ToolContext:
 
     def beside(self) -> ToolContext:
         """The same context with a bill of its own: for a call that runs beside others of its episode."""
-        made = ToolContext(self.world, self.seed, self.bill.another())
+        made = ToolContext(self.world, self.seed, self.bill.another(), self.models)
         made.turn, made.aside, made._session, made._of = self.turn, self.aside, self.session, self
         return made
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """State of a copy: it has a session of its own, so that neither episode meets or ends what backends keep for
         the other."""
-        kept = {name: getattr(self, name) for name in ("_of", "aside", "bill", "seed", "turn", "world")}
+        kept = {name: getattr(self, name) for name in ("_of", "aside", "bill", "models", "seed", "turn", "world")}
         return None, {**kept, "_session": "", "_ending": {}}
+
+    async def ask(self, model: str, text: str) -> str:
+        """What a model of the environment's backends says to a text. It is an expert's call: within the spend cap and
+        the budget, tried again, recorded and billed, by a price that `bills` of the tool names."""
+        if self.models is None:
+            raise ConfigError(f"a tool asks model {model!r}, and nothing says where it is served: give backends=FILE")
+        from toolorchestra.envs.models import ChatRequest, ask
+
+        said = (Message(role="user", content=text),)
+        done = await ask(self.models(), ChatRequest(model, "answer", said, self.seed, self.turn, bill=self.bill))
+        return done.text
 
     @property
     def session(self) -> str:

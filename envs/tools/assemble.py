@@ -46,7 +46,8 @@ class Backends:
         if self.endpoints is None:
             return sheet
         own = [name for name in self.endpoints.models if name != ANY]
-        return self.endpoints.priced(sheet, list(dict.fromkeys([*config.models, *self.judges, *own])))
+        asked = [name for name in config.models if self.endpoints.names(name)]
+        return self.endpoints.priced(sheet, list(dict.fromkeys([*asked, *self.judges, *own])))
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ def _tool(entry: ToolEntry, config: ToolConfig, sheet: PriceSheet, backends: Bac
 def _told(offer: Offer, config: ToolConfig, endpoints: Endpoints | None) -> tuple[str, float]:
     """What an agent is told of a model, and of its time: what the endpoint file says, else the configuration. What is
     known of a simulated model is not said of a real one that has its name."""
-    if endpoints is None:
+    if endpoints is None or not endpoints.names(offer.model):
         return offer.note, offer.seconds
     served = endpoints.served(offer.model)
     note, seconds = ("", 0.0) if config.of_simulated else (offer.note, offer.seconds)

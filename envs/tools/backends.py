@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -33,7 +33,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.models import ChatModel
+from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ContextLimits, limits_of
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox import Bounds, Interpreter
@@ -170,6 +170,26 @@ def _patience(part: object) -> float:
     return part.patience_seconds if isinstance(part, Patient) else UNBOUNDED_SECONDS
 
 
+class BesideSimulated:
+    """Models of a file, beside simulated ones for the names that it does not have."""
+
+    suspends = True
+
+    def __init__(self, named: ChatModel, simulated: ChatModel, endpoints: Endpoints) -> None:
+        self._named, self._simulated, self._endpoints = named, simulated, endpoints
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        """One completion, of whoever it is that has the name."""
+        return await self._of(request.model).complete(request)
+
+    def limits_of(self, model: str) -> ContextLimits:
+        """How much of the gathered material a model is shown."""
+        return limits_of(self._of(model), model)
+
+    def _of(self, model: str) -> ChatModel:
+        return self._named if self._endpoints.names(model) else self._simulated
+
+
 class Backing:
     """The named backends, made once and shared by all that name them: their limits are the process's."""
 
@@ -193,10 +213,28 @@ class Backing:
         self._web = _web(wanted) if wanted.web and not replayed else None
         self._interpreter = _sandbox(wanted) if wanted.sandbox and not replayed else None
 
-    def over(self, embedded: Backends) -> Backends:
-        """The embedded backends with what is named in their place, over the cassette where there is one."""
+    def simulates(self, experts: Sequence[str]) -> bool:
+        """Whether these stay simulated: where the file names no models, or none of them but others, such as the
+        orchestrator. Raises ConfigError where it names some of them alone."""
+        wanted = self.wanted
+        if self._own is not None or wanted.endpoints is None:
+            return not self.names_models and wanted.mode != "replay"
+        missing = [name for name in experts if not wanted.endpoints.names(name)]
+        if missing and len(missing) < len(set(experts)):
+            raise ConfigError(
+                f"{wanted.where} does not say where {', '.join(missing)} is served, which the tools ask beside others "
+                'that it names; name all of them, or all others by [models."*"], or none: then they are simulated'
+            )
+        return bool(missing)
+
+    def over(self, embedded: Backends, experts: Sequence[str] = ()) -> Backends:
+        """The embedded backends with what is named in their place, over the cassette where there is one. `experts` are
+        the models that tools ask."""
         wanted = self.wanted
         models: ChatModel = self._own or self._models or embedded.models
+        if self._models is not None and self.simulates(experts):
+            assert wanted.endpoints is not None
+            models = BesideSimulated(self._models, embedded.models, wanted.endpoints)
         retriever: Retriever = self._retriever or embedded.retriever
         web: Retriever | None = self._web
         box: Interpreter = self._interpreter or embedded.interpreter

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -89,6 +90,7 @@ class RoutingView:
             for key in ([offer.alias for offer in entry.offers] or [entry.name])
         )
         self.buckets = buckets
+        self._left_out: list[str] | None = None
         self.weights = (*GENERAL, *(k.key for k in self.keys))
         self.action_meanings = tuple(f"{k.tool} {k.key}" if k.takes_model else k.tool for k in self.keys)
         """What each action number calls: "search search-1", "python"."""
@@ -105,6 +107,15 @@ class RoutingView:
     def mask(self, episode: Episode) -> NDArray[np.int8]:
         """1 for each action that an episode offers."""
         offered = {(tool.name, key) for tool in episode.world.toolbox for key in tool.keys}
+        if self._left_out is None:
+            named = {key.tool for key in self.keys}
+            self._left_out = sorted({tool for tool, _ in offered if tool not in named})
+            if self._left_out:
+                warnings.warn(
+                    f"no action stands for {', '.join(self._left_out)}: actions are numbers of what the tool "
+                    "configuration has; to call the others, act with text",
+                    stacklevel=2,
+                )
         return np.array([(k.tool, k.key) in offered for k in self.keys], np.int8)
 
     def text(self, action: Any, episode: Episode) -> str:

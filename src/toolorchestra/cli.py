@@ -55,6 +55,15 @@ COMMANDS: Mapping[str, Command] = {
 
 
 def main() -> int:
+    """Run the command line."""
+    try:
+        return _run()
+    except KeyboardInterrupt:  # while it starts; commands say themselves what was stopped
+        print("stopped", file=sys.stderr)
+        return 130
+
+
+def _run() -> int:
     """Run the command that is named first; its options follow. Some have parts, whose name comes second."""
     name, *rest = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help", "help"):

@@ -88,12 +88,7 @@ const hasStep = (index) => index.plays.some((one) => one.training);
 const UNSET = { retried: "not listed" };
 
 // Filters that only some runs have something for.
-const NEEDED = {
-  solved: (index) => !index.live,
-  retried: (index) => index.plays.some((one) => one.retried),
-  step: hasStep,
-  left: hasStep,
-};
+const NEEDED = { retried: (index) => index.plays.some((one) => one.retried), step: hasStep, left: hasStep };
 
 // The form: each control writes its part of the state.
 function drawFilters(form, index) {
@@ -109,7 +104,7 @@ function drawFilters(form, index) {
       "wide",
     ),
     select("policy", "Policy"),
-    select("env", sentence(WORDS.where)),
+    select("env", "Environment"),
     select("outcome", "Outcome"),
     select("cause", "Cause"),
     select("tool", "Tool used"),

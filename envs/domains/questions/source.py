@@ -94,10 +94,11 @@ class QaSource:
         self.splits = (*SPLITS, datasets.ALL) if self.rows else SPLITS
         search = SearchSettings(shown_characters=self.shown_characters)
         self.skills = simulated.load_experts(self.experts)
-        if self.backing is None or not (self.backing.names_models or self.backing.wanted.mode == "replay"):
+        self.experts_simulated = self.backing is None or self.backing.simulates(self.config.models)
+        if self.experts_simulated:
             self._refuse_unknown_models()
         embedded = Backends(simulated.SimulatedModels(self.skills), self.retriever(), ArithmeticInterpreter(), search)
-        self.behind = self.backing.over(embedded) if self.backing else embedded
+        self.behind = self.backing.over(embedded, self.config.models) if self.backing else embedded
         self.judge = Judge(self.behind.models, self.behind.judges) if self.behind.judges else None
         self._boxes: dict[tuple[int, tuple[str, ...] | None], tuple[PriceSheet, Toolbox]] = {}
         self._shared: dict[tuple[str, int, int, tuple[str, ...] | None], _Shared] = {}
@@ -226,14 +227,7 @@ class QaSource:
         endpoints = self.behind.endpoints
         if endpoints is None or not endpoints.names(orchestrator):
             return sheet
-        key = (id(sheet), orchestrator)
-        if key not in self._orchestrators:
-            if len(self._orchestrators) >= _MOST_BOXES:
-                self._orchestrators.clear()
-            self._orchestrators[key] = (sheet, endpoints.priced(sheet, [orchestrator]))
-        return self._orchestrators[key][1]
-
-    _orchestrators: dict[tuple[int, str], tuple[PriceSheet, PriceSheet]] = field(default_factory=dict, init=False)
+        return endpoints.priced(sheet, [orchestrator])
 
     def _priced(self, sheet: PriceSheet) -> PriceSheet:
         """The sheet with the endpoint file's prices; the same object each time, for the toolboxes are kept by it."""

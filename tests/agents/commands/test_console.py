@@ -8,6 +8,8 @@ import errno
 import io
 import os
 import pickle
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,6 +139,26 @@ def test_without_room_on_the_disk_it_says_how_to_go_on(capsys: pytest.CaptureFix
     for number in (errno.ENOSPC, errno.EDQUOT):
         assert ending(OSError(number, "no room")) == 1
         assert capsys.readouterr().err == f"error: [Errno {number}] no room; free space, then go on with --resume\n"
+
+
+def test_a_place_where_nothing_may_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ending(PermissionError(errno.EACCES, "Permission denied", "/kept/run")) == 1
+    assert capsys.readouterr().err == (
+        "error: [Errno 13] Permission denied: '/kept/run'; name a place where you may write\n"
+    )
+
+
+def test_work_goes_on_when_the_reader_has_gone(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from toolorchestra.agents.commands.console import say\n"
+        "sys.stdin.read(); say('one'); say('two'); Path(sys.argv[1]).write_text('done')"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "out")]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, err = process.communicate()
+    assert (err, process.returncode, (tmp_path / "out").read_text()) == (b"", 0, "done")
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "the disk is broken"), RuntimeError("a bug")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -60,6 +61,16 @@ def test_actions_are_the_configurations_keys() -> None:
     plain = routing(tools="plain").action_meanings
     assert plain[:4] == ("web_search", "local_search", "python", "ask gpt-5")
     assert plain[-1] == "submit"
+
+
+def test_tools_that_no_number_stands_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "docs" / "examples" / "seams")
+    env = Routing(gym.make("tool:Example/Pages-v0", preference="none"))
+    with pytest.warns(UserWarning, match="no action stands for open_page"):
+        env.reset(seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env.reset(seed=1)
 
 
 def test_mask_and_spaces_stay_when_tools_are_left_out() -> None:
