@@ -35,8 +35,8 @@ from toolorchestra.agents.commands.evaluation_setup import (
 from toolorchestra.agents.evaluation.estimate import estimated
 from toolorchestra.agents.evaluation.rows import SUMMARY, EvaluationRow
 from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, digest_of_run, planned_of, simulated
-from toolorchestra.agents.evaluation.statistics import wilson
-from toolorchestra.agents.evaluation.summary import summarise
+from toolorchestra.agents.evaluation.statistics import share_of
+from toolorchestra.agents.evaluation.summary import summarise, tally
 from toolorchestra.agents.evaluation.summary_tables import as_text
 from toolorchestra.agents.reports.page import write_page
 from toolorchestra.envs.base.errors import ConfigError, one_line, spelled
@@ -246,15 +246,14 @@ class EvaluationProgress:
             self._stream.flush()
 
     def line(self) -> str:
-        """Done, right so far with its interval, cents so far and a task, time left, failures."""
+        """Done, right so far with its interval, at worst and at best; cents so far and a task, time left, failures."""
         rows, done = self._rows, self._before + len(self._rows)
-        ended = [row for row in rows if row.right is not None]
         failed = sum(row.status == "failed" for row in rows)
         parts = [f"{self._title}: {done} of {self._planned}"]
-        if ended:
-            right = sum(row.right or 0.0 for row in ended)
-            interval = wilson(right / len(ended), len(ended))
-            parts.append(f"right {right:g} of {len(ended)} ({interval.low:.0%} to {interval.high:.0%})")
+        if rows:
+            share = share_of([tally([row]) for row in rows])
+            right = f"{share.right:g}" + (f" to {share.right + share.unknown:g}" if share.unknown else "")
+            parts.append(f"right {right} of {len(rows)} ({share.interval.low:.0%} to {share.interval.high:.0%})")
         cents = 100 * sum(row.nano_usd for row in rows) / NANO
         parts.append(f"{cents:.4g} ¢ so far, {cents / max(1, len(rows)):.4g} ¢ a task")
         if left := self._planned - done:

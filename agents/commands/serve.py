@@ -135,11 +135,17 @@ def service_of(given: ServeOptions, folder: Path) -> PolicyService:
     return PolicyService(solvers, accounts, limits, folder, texts=not given.no_texts)
 
 
+def app_of(service: PolicyService, *, simulated: bool = False) -> Any:
+    """The ASGI application over a service, with its page."""
+    from toolorchestra.agents.reports.page import page_of_server
+    from toolorchestra.agents.serving.server import Server
+
+    return Server(service, page_of_server("SIMULATED" if simulated else "toolorchestra")).app()
+
+
 def served(service: PolicyService, given: ServeOptions, folder: Path) -> None:
     """Listen, and answer until the end."""
     import socket
-
-    from toolorchestra.agents.serving.server import Server
 
     try:
         import uvicorn
@@ -159,7 +165,8 @@ def served(service: PolicyService, given: ServeOptions, folder: Path) -> None:
         url = f"http://{given.host}:{listening.getsockname()[1]}"
         simulated = " (SIMULATED experts)" if given.sim else ""
         say(f"{', '.join(service.solvers)} at {url}/v1{simulated}; the page: {url}/ ; trajectories: {folder}")
+        app = app_of(service, simulated=given.sim)
         settings = uvicorn.Config(
-            Server(service).app(), log_level="warning", timeout_graceful_shutdown=given.drain_seconds, access_log=False
+            app, log_level="warning", timeout_graceful_shutdown=given.drain_seconds, access_log=False
         )  # fmt: skip
         uvicorn.Server(settings).run(sockets=[listening])

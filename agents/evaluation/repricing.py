@@ -158,6 +158,7 @@ def _charged(charge: Mapping[str, Any], sheet: PriceSheet, key: RowKey) -> Charg
             charge["units"],
             charge["seconds"],
             bool(charge["estimated"]),
+            bool(charge.get("unconfirmed")),
         )
         return sheet.charge(usage, charge["tool"])
     except (KeyError, TypeError) as err:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.money.ledger import unconfirmed_nano_usd
 from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, Charge
 
 Status = Literal["ended", "failed", "cut"]
@@ -63,6 +64,9 @@ class EvaluationRow:
     """Tokens by role: input, cached, output, reasoning."""
     estimated: int = 0
     """How many charges have estimated tokens."""
+    unconfirmed_nano_usd: int = 0
+    """The part of the bill that nobody has confirmed: of requests that went out and were not read to the end, the most
+    that they can have cost."""
     calls: Mapping[str, int] = field(default_factory=dict)
     """How often each tool was called, by its countable key."""
     models: Mapping[str, str] = field(default_factory=dict)
@@ -126,7 +130,8 @@ def bill_of(charges: Sequence[Charge]) -> dict[str, Any]:
             counts[place] += count
     estimated = sum(charge.usage.estimated for charge in charges)
     return {"nano_usd_by_role": by_role, "nano_usd_by_tool": by_tool, "nano_usd_by_model": by_model,
-            "tokens": tokens, "estimated": estimated}  # fmt: skip
+            "tokens": tokens, "estimated": estimated,
+            "unconfirmed_nano_usd": unconfirmed_nano_usd(charges)}  # fmt: skip
 
 
 def line_of(row: EvaluationRow) -> bytes:

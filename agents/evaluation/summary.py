@@ -119,6 +119,8 @@ class Figures:
     estimated_charges: int
     usd_spent: float
     """Dollars by all that was played, in all roles."""
+    usd_unconfirmed: float
+    """The part of it that nobody has confirmed: requests that went out and were not read to the end."""
     preference: PreferenceScore | None
     sheets: tuple[str, ...]
 
@@ -142,6 +144,11 @@ class RunSummary:
             said.append(f"{unplayed} trials were not played; the groups are without them, as theirs are not known.")
         if estimated := sum(figures.estimated_charges for figures in self.policies):
             said.append(f"The tokens of {estimated} charges were estimated, since nobody counted them.")
+        if unconfirmed := sum(figures.usd_unconfirmed for figures in self.policies):
+            said.append(
+                f"{unconfirmed:.4g} $ of what was spent is unconfirmed: what requests that were sent and not read "
+                "to the end can have cost at most."
+            )
         return said
 
     def to_json(self) -> dict[str, Any]:
@@ -296,6 +303,7 @@ def _figures(
         over_budget=sum(row.over_budget_usd > 0 for row in ended) / n if ended else None,
         estimated_charges=sum(row.estimated for row in rows),
         usd_spent=sum(row.nano_usd for row in rows) / NANO,
+        usd_unconfirmed=sum(row.unconfirmed_nano_usd for row in rows) / NANO,
         preference=_preference(rows, against),
         sheets=tuple(sorted({row.sheet for row in rows})),
     )

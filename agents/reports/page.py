@@ -1,9 +1,9 @@
-"""The page of an evaluation or of training runs: one HTML file that needs no network, with figures and transcripts.
+"""The page of an evaluation, of training runs or of a server: one HTML file with figures and transcripts.
 
 The data are JSON, compressed and in base64, in parts that the page opens when they are looked at. So no text of a model
 or a tool stands in the HTML itself, and a page of thousands of transcripts opens at once. The page's own script and
 style are files of `agents/data/page/`; its Content-Security-Policy names them by their hashes and forbids
-all else: other scripts, and the network.
+all else: other scripts, and the network. A server's page is the same over data of the server, which alone it may ask.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ from toolorchestra.agents.reports.training_data import is_training, read_trainin
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.prices import REWARDED_ROLES, ROLES
 
-SCRIPTS = tuple("text store measures charts tables figures training transcript filters browser main".split())
+SCRIPTS = tuple("text trials store measures charts tables figures training transcript filters browser main".split())
 """Scripts that are one in this order: each uses what stands above it."""
+LIVE_SCRIPTS = tuple("live" if name == "store" else name for name in SCRIPTS)
+"""The same over what a server tells."""
 PART_BYTES = 300_000
 """Bytes of JSON in one part. Small enough to be opened between two key strokes."""
 QUESTION_CHARACTERS = 240
@@ -211,18 +213,23 @@ def _question(line: Any) -> str:
 
 def _around_data(run: ShownRun) -> tuple[str, str]:
     """The page before its data and behind them."""
-    kind = "Evaluation" if run.training is None else "Training"
-    style = page_file("page.css")
-    script = '(() => {\n"use strict";\n' + "\n".join(page_file(f"{name}.js") for name in SCRIPTS) + "})();\n"
-    filled = {
-        "title": _escaped(run.title),
-        "kind": kind,
-        "policy": content_policy(script, style),
-        "style": style,
-        "script": script,
-    }
+    filled = _filled("Evaluation" if run.training is None else "Training", run.title, SCRIPTS)
     before, _, after = page_file("page.html").partition("{{data}}")
     return _fill(before, filled), _fill(after, filled)
+
+
+def page_of_server(title: str) -> tuple[str, str]:
+    """The page that watches a server, and its Content-Security-Policy for the header."""
+    filled = _filled("Serving", title, LIVE_SCRIPTS, **{"connect-src": "'self'"})
+    return _fill(page_file("page.html"), {**filled, "data": ""}), f"{filled['policy']}; frame-ancestors 'none'"
+
+
+def _filled(kind: str, title: str, scripts: Sequence[str], **more: str) -> dict[str, str]:
+    """What stands in page.html; `more` goes into its policy."""
+    style = page_file("page.css")
+    script = '(() => {\n"use strict";\n' + "\n".join(page_file(f"{name}.js") for name in scripts) + "})();\n"
+    policy = content_policy(script, style, **more)
+    return {"title": _escaped(title), "kind": kind, "policy": policy, "style": style, "script": script}
 
 
 def _escaped(text: str) -> str:
@@ -241,8 +248,8 @@ def page_file(name: str) -> str:
     return (folder / name).read_text(encoding="utf-8")
 
 
-def content_policy(script: str, style: str) -> str:
-    """What the page may do: run this script, use this style, and nothing else."""
+def content_policy(script: str, style: str, **more: str) -> str:
+    """What the page may do: run this script, use this style, and nothing but `more`."""
     allowed = {
         "default-src": "'none'",
         "script-src": f"'sha256-{_hash(script)}'",
@@ -252,6 +259,7 @@ def content_policy(script: str, style: str) -> str:
         "form-action": "'none'",
         "require-trusted-types-for": "'script'",
         "trusted-types": "'none'",
+        **more,
     }
     return "; ".join(f"{name} {value}" for name, value in allowed.items())
 

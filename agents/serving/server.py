@@ -6,17 +6,17 @@ import asyncio
 import json
 import logging
 import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import fields
-from importlib import resources
 from typing import Any
 
 from toolorchestra.agents.serving import openai_api as api
 from toolorchestra.agents.serving.accounts import NOBODY, Refused
-from toolorchestra.agents.serving.service import ClientSession, Ended, PolicyService
+from toolorchestra.agents.serving.service import ClientSession, Ended, PolicyService, question_of
 from toolorchestra.envs.base.errors import ConfigError, Outage, install
-from toolorchestra.envs.money.prices import NANO
+from toolorchestra.envs.money.prices import EXPERT, NANO, REWARDED_ROLES, ROLES
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -30,6 +30,7 @@ except ModuleNotFoundError as err:
 _LOG = logging.getLogger("uvicorn.error")
 BODY_BYTES = 4 << 20
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
+_PRIVATE = {"cache-control": "no-store"}
 Handler = Callable[[Request, str], Awaitable[Response]]
 
 
@@ -43,13 +44,13 @@ class Metrics:
         self._requests = Counter(f"{name}_requests", "Requests that ended.", ("policy", "ended"), **made)
         self._refused = Counter(f"{name}_refused", "Requests that were not taken.", ("code",), **made)
         self._usd = Counter(f"{name}_usd", "Dollars that were billed.", ("key", "role"), **made)
-        self._calls = Counter(f"{name}_calls", "Calls of tools and models.", ("tool",), **made)
+        self._calls = Counter(f"{name}_calls", "Calls of tools and models.", ("tool", "model"), **made)
         self._seconds = Histogram(f"{name}_seconds", "Time of a request.", ("policy",), buckets=_SECONDS, **made)
         Gauge(f"{name}_active", "Requests that run.", **made).set_function(lambda: service.active)
         Gauge(f"{name}_waiting", "Requests that wait for a place.", **made).set_function(lambda: service.waiting)
         self._spent = Gauge(f"{name}_spent_usd", "Dollars that a key has spent.", ("key",), **made)
         self._held = Gauge(f"{name}_held_usd", "Dollars set aside: in flight, or lost by a kill.", ("key",), **made)
-        self._service = service
+        self._service, self.started = service, time.time()
         service.on_end.append(self._ended)
 
     def refused(self, code: str) -> None:
@@ -61,8 +62,24 @@ class Metrics:
         self._seconds.labels(ended.policy).observe(ended.seconds)
         for role, usd in ended.usd_by_role.items():
             self._usd.labels(ended.account, role).inc(usd)
+        models = {charge["tool"]: charge["item"] for charge in ended.trajectory["charges"] if charge["role"] == EXPERT}
         for tool, calls in ended.calls.items():
-            self._calls.labels(tool).inc(calls)
+            # A client may name its own tools as it likes: each name would be kept for ever.
+            name = "client's own" if tool in ended.own_tools else tool
+            self._calls.labels(name, models.get(tool, "")).inc(calls)
+
+    def totals(self) -> dict[str, list[dict[str, Any]]]:
+        """All that was counted since the start: for each counter a count with its labels."""
+        counters = {"requests": self._requests, "refused": self._refused, "usd": self._usd, "calls": self._calls}
+        return {
+            name: [
+                {**sample.labels, "count": sample.value}
+                for family in counter.collect()
+                for sample in family.samples
+                if sample.name.endswith("_total")
+            ]
+            for name, counter in counters.items()
+        }
 
     def text(self) -> bytes:
         """Render everything in Prometheus' form."""
@@ -75,8 +92,9 @@ class Metrics:
 class Server:
     """The routes over one service."""
 
-    def __init__(self, service: PolicyService) -> None:
-        self.service = service
+    def __init__(self, service: PolicyService, page: tuple[str, str]) -> None:
+        """`page`: the HTML to watch the server, and its Content-Security-Policy."""
+        self.service, self._html = service, page
         self.metrics = Metrics(service)
 
     def app(self) -> Starlette:
@@ -125,6 +143,11 @@ class Server:
 
     def _account(self, request: Request, *, admin: bool) -> str:
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        if not self.service.accounts.keys and request.headers.get("sec-fetch-site", "none") in (
+            "cross-site",
+            "same-site",
+        ):
+            raise Refused(403, "other_site", "a page of another site may not ask a server without keys")
         name = self.service.accounts.who(bearer.strip() if scheme.lower() == "bearer" else "")
         if admin and name != NOBODY and not self.service.accounts.keys[name].admin:
             raise Refused(403, "not_an_admin", "this is for keys with admin = true alone")
@@ -203,33 +226,47 @@ class Server:
     async def _activity(self, request: Request, account: str) -> Response:
         del request, account
         service = self.service
-        rows = [_row(ended) for ended in reversed(service.latest)]
         accounts = service.accounts
         keys = [
             dict(name=one.name, usd=one.spent / NANO, held_usd=one.held / NANO, limit_usd=accounts.limit_of(one.name))
             for one in accounts.accounts()
         ]
-        told = {"active": service.active, "waiting": service.waiting, "keys": keys, "latest": rows}
-        return JSONResponse(told)
+        told = {
+            "active": service.active,
+            "waiting": service.waiting,
+            "started": self.metrics.started,
+            "roles": ROLES,
+            "agent_roles": REWARDED_ROLES,
+            "keys": keys,
+            "totals": self.metrics.totals(),
+            "in_flight": service.in_flight(),
+            "latest": [_row(ended) for ended in reversed(service.latest)],
+        }
+        return JSONResponse(told, headers=_PRIVATE)
 
     async def _trajectory(self, request: Request, account: str) -> Response:
         del account
         wanted = request.path_params["request_id"]
-        found = next((ended for ended in self.service.latest if ended.request_id == wanted), None)
+        found = self.service.trajectory(wanted)
         if found is None:
-            raise Refused(404, "not_found", f"no request {wanted!r:.60} among the last {len(self.service.latest)}")
+            kept = len(self.service.latest)
+            raise Refused(404, "not_found", f"no request {wanted!r:.60} is in flight or among the last {kept}")
         from toolorchestra.envs.wrappers.record import trajectory_line
 
-        return Response(trajectory_line(found.trajectory), media_type="application/json")
+        return Response(trajectory_line(found), media_type="application/json", headers=_PRIVATE)
 
     async def _page(self, _request: Request) -> Response:
-        page = resources.files("toolorchestra.agents") / "data" / "page" / "service.html"
-        return HTMLResponse(page.read_text(encoding="utf-8"))
+        html, policy = self._html
+        shield = {"content-security-policy": policy, "x-content-type-options": "nosniff", "cache-control": "no-cache"}
+        return HTMLResponse(html, headers=shield)
 
 
 def _row(ended: Ended) -> dict[str, Any]:
-    names = [field.name for field in fields(Ended) if field.name != "trajectory"]
-    return {name: getattr(ended, name) for name in names}
+    row = {field.name: getattr(ended, field.name) for field in fields(Ended)}
+    kept = row.pop("trajectory")
+    del row["own_tools"]
+    began, asked = ended.at - ended.seconds, question_of(kept.get("messages", ()))
+    return {**row, "began": began, "turns": kept["totals"]["turns"], "question": asked}
 
 
 async def _body(request: Request) -> Mapping[str, Any]:

@@ -29,6 +29,7 @@ from toolorchestra.envs.base import preference as preferences
 from toolorchestra.envs.base.actions import Action, parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError, no_such, one_line
 from toolorchestra.envs.base.files import append_line
+from toolorchestra.envs.base.types import Transcript
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.money.prices import NANO
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
@@ -109,6 +110,8 @@ class ClientSession:
     watch: Callable[[str], None] | None = None
     """Is told each step, in words."""
     own_alone: bool = False
+    state: str = "waits for a place"
+    """What it does at the moment, in words."""
 
 
 @dataclass
@@ -126,6 +129,8 @@ class Ended:
     calls: Mapping[str, int]
     failure: str
     right: float | None
+    own_tools: frozenset[str]
+    """The client's own."""
     at: float = field(default_factory=time.time)
     trajectory: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -237,6 +242,7 @@ class PolicyService:
         """Play on until there is an answer, or calls that the client has to make. Cancelled, it ends the request and
         books what was paid."""
         self.waiting += 1
+        session.state = "waits for a place"
         try:
             await self._places.acquire()
         except BaseException:
@@ -245,6 +251,7 @@ class PolicyService:
         finally:
             self.waiting -= 1
         self.active += 1
+        session.state = "runs"
         try:
             return await self._replied(session)
         except BaseException:
@@ -273,6 +280,7 @@ class PolicyService:
         calls = [call for call, _ in session.client.waiting.values()]
         for call in calls:
             self._sessions[call.call_id] = session
+        session.state = "waits for the client"
         loop = asyncio.get_running_loop()
         session.expires = loop.call_later(self.limits.session_seconds, self._expire, session)
         return self._told(session, running.solution("tool_calls"), calls, "tool_calls")
@@ -332,10 +340,8 @@ class PolicyService:
     def _end(self, session: ClientSession, solution: Solution) -> None:
         self._open.discard(session)
         self.accounts.end(session.request_id, session.running.episode.ledger.nano_usd)
-        row = dict(solution.trajectory)
+        row = self._shown(solution)
         told = {"request": session.request_id, "key": session.account, "model": session.model, "ended": solution.ended}
-        if not self._texts:
-            row = {name: value for name, value in row.items() if name not in ("messages", "task", "conversation")}
         if self._folder is not None:
             self._write({**told, **row})
         ended = Ended(
@@ -350,11 +356,17 @@ class PolicyService:
             solution.calls,
             solution.failure,
             solution.right,
+            frozenset(tool.name for tool in session.client.tools),
             trajectory=row,
         )
         self.latest.append(ended)
         for listener in self.on_end:
             listener(ended)
+
+    def _shown(self, solution: Solution) -> dict[str, Any]:
+        """The trajectory, without its texts where they are left out."""
+        left_out = () if self._texts else ("messages", "task", "conversation")
+        return {name: value for name, value in solution.trajectory.items() if name not in left_out}
 
     def _write(self, row: Mapping[str, Any]) -> None:
         assert self._folder is not None
@@ -363,6 +375,35 @@ class PolicyService:
             self._file += 1
             path = self._folder / f"trajectories-{self._file:04}.jsonl"
         append_line(path, trajectory_line(row))
+
+    # -- watching --------------------------------------------------------------------------------------------------
+
+    def in_flight(self) -> list[dict[str, Any]]:
+        """What the page lists of the requests that have not ended, the latest first."""
+        rows = []
+        for session in sorted(self._open, key=lambda one: one.began, reverse=True):
+            episode, seconds = session.running.episode, time.monotonic() - session.began
+            names = ("request_id", "account", "model", "policy", "state")
+            rows.append({
+                **{name: getattr(session, name) for name in names},
+                "began": time.time() - seconds,
+                "seconds": seconds,
+                "usd_by_role": episode.ledger.usd_by_role(),
+                "calls": dict(episode.calls),
+                "turns": episode.turn,
+                "question": question_of(episode.messages) if self._texts else "",
+            })  # fmt: skip
+        return rows
+
+    def trajectory(self, request_id: str) -> Mapping[str, Any] | None:
+        """The trajectory of a request: whole for one of the latest, so far for one in flight."""
+        for ended in self.latest:
+            if ended.request_id == request_id:
+                return ended.trajectory
+        for session in self._open:
+            if session.request_id == request_id:
+                return self._shown(session.running.solution("running"))
+        return None
 
     # -- a decision, and the end -------------------------------------------------------------------------------------
 
@@ -415,6 +456,12 @@ class PolicyService:
             await asyncio.wait(self._expiring)
         for solver in self.solvers.values():
             await solver.aclose()
+
+
+def question_of(messages: Transcript) -> str:
+    """The head of what was asked."""
+    asked = next((message["content"] for message in messages if message["role"] == "user"), "")
+    return asked[:STEP_CHARACTERS]
 
 
 def _said_beside(text: str) -> tuple[str, str]:

@@ -84,7 +84,7 @@ class Served:
     the request asks, which is natively for the models of τ²-Bench, and as text for all others."""
     stream: bool | None = None
     """Whether replies come in pieces, as they are made (server-sent events). What they say and cost is the same; of one
-    that breaks off, what had come is known, and billed. None: as the request asks, which is in one piece."""
+    that breaks off, what had come is known, and told apart. None: as the request asks, which is in one piece."""
     seeded: bool = False
     """Whether the server takes a seed."""
     context_tokens: int = 32_768

@@ -6,24 +6,25 @@ retries or the patience are used up: then it is an Outage, and the episode is ma
 good is an Outage too, unless it says that the request's text is wrong (400, 422): that is a ToolError, which the agent
 reads. An empty reply is a reply: it is billed once and not asked for again.
 
-Each reply is booked on the request's bill when it is read, one that cannot be used too. Of a streamed reply that broke
-off, what had come is booked, as an estimate. Not booked: any other request that broke off or timed out, for then nobody
-says what it used.
+Each reply is booked on the request's bill when it is read, one that cannot be used too. A request that went out and was
+not read to its end (late, cut, reset, too long, cancelled) may be paid all the same: it is booked at the most that it
+can have cost, what had come of it as an estimate, the rest as unconfirmed. Not booked: what a server refuses in so many
+words, and what never reached one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 import weakref
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, ToolError, install
-from toolorchestra.envs.base.http_client import ReplyTooLong, bounded, library, opened, redirected
+from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, ToolError
+from toolorchestra.envs.base.http_client import Exchange, HttpClient, ReplyTooLong, broken, library, redirected
 from toolorchestra.envs.base.secrets import Secrets, key_in
 from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
@@ -48,10 +49,6 @@ from toolorchestra.envs.models.wire import (
 )
 from toolorchestra.envs.money.prices import Tokens, Usage
 
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-
-
 TOLD_CHARACTERS = 300
 """Characters of what a server says went wrong."""
 CHECK_SECONDS, CHECK_BYTES = 10.0, 16 << 20
@@ -60,6 +57,8 @@ NO_KEY = "none"
 RAISE_IT = "; if it may be, raise reply_bytes of the model's entry"
 LEAST_BYTES, BYTES_A_TOKEN = 16 << 10, 32
 """Bytes of a reply whose tokens are bounded for its price: around it, and for each token."""
+_PERHAPS_SERVED = frozenset({504, 524})
+"""A gateway that gave up waiting: the model behind it may have answered, and be paid."""
 
 
 class _OtherLimit(Exception):
@@ -72,8 +71,10 @@ class _OtherLimit(Exception):
 
 @dataclass
 class _CallHistory:
-    """What one call has been through."""
+    """What is asked in one call, and what the call has been through."""
 
+    request: ChatRequest
+    served: Served
     guessed: float
     """Tokens of its input, as they are counted before the reply counts them."""
     native: bool = False
@@ -93,6 +94,8 @@ class _CallHistory:
     problems: list[str] = field(default_factory=list)
     booked: float = 0.0
     """The seconds that stand on the bill, of those asked, with replies that could not be used."""
+    settled: bool = False
+    """Whether it is known what the latest request has cost: it is booked, or was refused."""
 
     @property
     def told(self) -> str:
@@ -111,11 +114,12 @@ class OpenAiModels:
         self._keys = {name: _key(endpoint) for name, endpoint in endpoints.endpoints.items()}
         logins = [endpoint.address.login for endpoint in endpoints.endpoints.values()]
         self._secrets = Secrets.of(list(self._keys.values()), logins)
-        self._clients: weakref.WeakKeyDictionary[Any, dict[tuple[str, int], AsyncOpenAI]] = weakref.WeakKeyDictionary()
+        self._clients: weakref.WeakKeyDictionary[Any, HttpClient] = weakref.WeakKeyDictionary()
+        """For each loop, since a connection cannot change loops."""
         self._jitter = random.Random(seed)
         self._limits: dict[tuple[str, str], OutputLimit] = {}
         """How a server takes the limit of a reply, by endpoint and model, where it said so."""
-        _sdk()
+        library()
 
     @property
     def patience_seconds(self) -> float:
@@ -134,12 +138,11 @@ class OpenAiModels:
         """One completion. Raises ToolError (refused), Outage (away) or ConfigError (a wrong key, model or address)."""
         served = self.endpoints.served(request.model)
         made = body(request, served)
-        sent = Sent.of(made, served)
-        tried = _CallHistory(sent.guessed, "tools" in made)
+        tried = _CallHistory(request, served, Sent.of(made, served).guessed, "tools" in made)
         while True:
             traffic = await self._free(served, tried)
             try:
-                return await self._as_taken(traffic, request, served, made, tried)
+                return await self._as_taken(traffic, made, tried)
             except (MayPass, Unreadable) as err:
                 pause = self._after(err, traffic, served, tried)
                 if sum(tried.failed.values()) > served.retries or tried.spent + pause > served.patience_seconds:
@@ -163,15 +166,13 @@ class OpenAiModels:
         tried.failed[name] = tried.failed.get(name, 0) + 1
         return self._pause(served, tried)
 
-    async def _as_taken(
-        self, traffic: EndpointLimits, request: ChatRequest, served: Served, made: dict[str, Any], tried: _CallHistory
-    ) -> Completion:
+    async def _as_taken(self, traffic: EndpointLimits, made: dict[str, Any], tried: _CallHistory) -> Completion:
         """One request, the length of its reply limited as the server takes it: it says how, where it refuses ours."""
-        which, refused = (traffic.endpoint.name, served.name), None
+        which, refused = (traffic.endpoint.name, tried.served.name), None
         for _ in range(MOST_CORRECTIONS + 1):
             taken = self._limits.get(which, OutputLimit()).applied(made)
             try:
-                return await self._send(traffic, request, served, taken, Sent.of(taken, served), tried)
+                return await self._send(traffic, taken, tried)
             except _OtherLimit as err:
                 refused = err.refusal
         assert refused is not None
@@ -202,17 +203,10 @@ class OpenAiModels:
         most = min(MOST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** (max(tried.failed.values()) - 1))
         return most * self._jitter.uniform(0.5, 1.0)
 
-    async def _send(
-        self,
-        traffic: EndpointLimits,
-        request: ChatRequest,
-        served: Served,
-        made: dict[str, Any],
-        sent: Sent,
-        tried: _CallHistory,
-    ) -> Completion:
+    async def _send(self, traffic: EndpointLimits, made: dict[str, Any], tried: _CallHistory) -> Completion:
         """One request, when there is a place for it and money left. What it used is booked before its place and its
         share of the spend cap are free again."""
+        served, sent = tried.served, Sent.of(made, tried.served)
         queued = time.monotonic()
         place = traffic.place(served.name, tried.guessed, served.queue_seconds - tried.queued)
         try:
@@ -224,25 +218,14 @@ class OpenAiModels:
         hold = None
         try:
             left = max(0.0, served.queue_seconds - tried.queued - (time.monotonic() - queued))
-            hold = await request.bill.hold(request.model, sent.most_tokens, sent.output_tokens, left)
-            tried.sent_at = time.monotonic()
+            hold = await tried.request.bill.hold(served.name, sent.most_tokens, sent.output_tokens, left)
+            tried.sent_at, tried.settled = time.monotonic(), False
             tried.queued += tried.sent_at - queued
-            streamed = StreamedReply(self._scrub)
-            most_bytes = _most_bytes(request, served, made, sent)
-            try:
-                async with asyncio.timeout(served.deadline_seconds):
-                    raw = await self._post(traffic, served, made, streamed, most_bytes)
-            except BaseException:
-                self._book_part(streamed, request, sent, tried, traffic)
-                raise
-            return self._read(raw, request, sent, tried, traffic)
+            return await self._answered(traffic, made, sent, tried)
         except ReplyTooLong as err:
-            if not request.most_output_tokens:
+            if not tried.request.most_output_tokens:
                 raise MayPass(str(err)) from None
-            # Somebody pays for what was read and more, so it is booked as far as was agreed, and not asked for again.
-            if not streamed.characters:  # else that was booked
-                self._book(request, Tokens(int(sent.guessed), 0, sent.output_tokens, 0), True, tried, traffic)
-            raise Outage(f"model {request.model!r}: {err}; {sent.output_tokens} tokens were asked for") from None
+            raise Outage(f"model {served.name!r}: {err}; {sent.output_tokens} tokens were asked for") from None
         except SpendCapReached as err:
             raise ToolError(f"{err}; nothing was sent") from None
         except TimeoutError:
@@ -252,41 +235,76 @@ class OpenAiModels:
                 hold.release()
             await place.__aexit__(None, None, None)
 
+    async def _answered(
+        self, traffic: EndpointLimits, made: dict[str, Any], sent: Sent, tried: _CallHistory
+    ) -> Completion:
+        """A request and its reply, booked however it ends."""
+        served, streamed = tried.served, StreamedReply(self._scrub)
+        most = served.most_reply_bytes(made.get("stream") is True)
+        if tried.request.most_output_tokens:
+            most = min(most, LEAST_BYTES + BYTES_A_TOKEN * sent.output_tokens)
+        data = json.dumps(made, ensure_ascii=False).encode("utf-8", "replace")
+        path = "chat/completions" if served.api == "chat" else "completions"
+        asked = self._exchange("POST", traffic.endpoint, path, data, most)
+        try:
+            async with asyncio.timeout(served.deadline_seconds):
+                raw = await self._post(asked, traffic, made, sent, tried, streamed)
+            return self._read(raw, sent, tried, traffic)
+        except BaseException:
+            if asked.sent and not tried.settled:
+                self._book_unread(streamed, sent, tried, traffic)
+            raise
+
     async def _post(
-        self, traffic: EndpointLimits, served: Served, made: dict[str, Any], streamed: StreamedReply, most_bytes: int
+        self,
+        asked: Exchange,
+        traffic: EndpointLimits,
+        made: dict[str, Any],
+        sent: Sent,
+        tried: _CallHistory,
+        streamed: StreamedReply,
     ) -> str:
         """The reply's JSON, without any key from here on: what is cut later must not leave a part of one."""
-        sdk, until = _sdk(), time.monotonic() + served.deadline_seconds
-        asks_stream = made.get("stream") is True
-        endpoint, answered = traffic.endpoint, traffic.answered(served.name)
-        client = self._client(endpoint, most_bytes)
-        asked = client.chat.completions if served.api == "chat" else client.completions
-        known = {k: made[k] for k in ("model", "messages", "prompt", "tools") if k in made}
-        extra = {k: v for k, v in made.items() if k not in known}
+        served, until = tried.served, time.monotonic() + tried.served.deadline_seconds
+        endpoint = traffic.endpoint
         try:
-            if not asks_stream:
-                whole = await asked.with_raw_response.create(**known, extra_body=extra)
-                traffic.told(served.name, whole.headers)
-                return self._secrets.scrubbed_json(str(whole.text))
-            async with asked.with_streaming_response.create(**known, extra_body=extra) as reply:
-                traffic.told(served.name, reply.headers)
-                await take(reply.iter_bytes(), streamed, until)
-            return self._secrets.scrubbed_json(streamed.raw)
-        except sdk.APIStatusError as err:
-            traffic.told(served.name, err.response.headers)
-            code, waits = getattr(err, "code", None), retry_after(err.response.headers)
-            text = redirected(err.status_code, err.response.headers) or str(err)
-            said = Refusal(int(err.status_code), code, self._told(text), waits)
-            problem = meaning(said, endpoint, served, answered)
+            async with asked:
+                traffic.told(served.name, asked.headers)
+                if 200 <= asked.status < 300:
+                    if made.get("stream") is not True:
+                        return self._secrets.scrubbed_json(await asked.text())
+                    await take(asked.pieces(), streamed, until)
+                    return self._secrets.scrubbed_json(streamed.raw)
+                said = self._refused(asked, await asked.text(), sent, tried, traffic)
+            problem = meaning(said, endpoint, served, traffic.answered(served.name))
             problem = self._of_the_limit(problem, said, endpoint, served, made)
         except ErrorEvent as err:
             said = Refusal(*in_a_stream(err.error), self._told(f"in its stream: {err.error}"))
-            problem = meaning(said, endpoint, served, answered)
+            problem = meaning(said, endpoint, served, traffic.answered(served.name))
+            if not streamed.characters:
+                self._book_refusal({"usage": streamed.usage}, "", sent, tried, traffic)
         except ReplyTooLong as err:
             problem = ReplyTooLong(str(err))
-        except (UnicodeDecodeError, zlib.error, sdk.APIError, library().HTTPError) as err:
-            problem = MayPass(f"{type(err).__name__}: {err.__cause__ or err}")
+        except broken() as err:
+            if isinstance(err, TimeoutError):
+                raise
+            problem = MayPass(self._told(f"{type(err).__name__}: {err}"))
         raise problem  # out here, so that no request with its headers hangs on the error
+
+    def _refused(self, asked: Exchange, raw: str, sent: Sent, tried: _CallHistory, traffic: EndpointLimits) -> Refusal:
+        """What a server says that refuses a request, whose usage is booked where it tells one."""
+        raw = self._secrets.scrubbed_json(raw)
+        try:
+            reply = json.loads(raw)
+        except (ValueError, RecursionError):
+            reply = None
+        reply = reply if isinstance(reply, Mapping) else {}
+        error = reply.get("error", reply)
+        code = error.get("code") if isinstance(error, Mapping) else None
+        if asked.status not in _PERHAPS_SERVED or reply.get("usage"):
+            self._book_refusal(reply, raw, sent, tried, traffic)
+        text = redirected(asked.status, asked.headers) or raw.strip() or "no reason given"
+        return Refusal(asked.status, code, self._told(text), retry_after(asked.headers))
 
     def _of_the_limit(
         self, problem: Exception, said: Refusal, endpoint: Endpoint, served: Served, made: Mapping[str, Any]
@@ -299,51 +317,56 @@ class OpenAiModels:
         self._limits[which] = limit
         return _OtherLimit(problem)
 
-    def _read(
-        self, raw: str, request: ChatRequest, sent: Sent, tried: _CallHistory, traffic: EndpointLimits
-    ) -> Completion:
+    def _read(self, raw: str, sent: Sent, tried: _CallHistory, traffic: EndpointLimits) -> Completion:
         """What was said. What it used is booked first: also where the reply is of no use."""
         reply = read(raw)
         try:
-            said = self._scrub(text_of(reply, request, native=tried.native))
+            said = self._scrub(text_of(reply, tried.request, native=tried.native))
         except Unreadable:
-            if isinstance(reply.get("usage"), Mapping):  # else nothing says that this was paid for
-                self._book(request, *usage_of(reply, sent, raw, ""), tried, traffic)
+            if reply.get("usage") or reply.get("error"):
+                self._book_refusal(reply, raw, sent, tried, traffic)
             raise
         tokens, estimated = usage_of(reply, sent, raw, said)
-        usage = self._book(request, tokens, estimated, tried, traffic)
-        traffic.went_well(request.model)
+        usage = self._book(tokens, estimated, tried, traffic)
+        traffic.went_well(tried.served.name)
         return Completion(said, usage, cut_short(reply), booked=True)
 
-    def _book(
-        self, request: ChatRequest, tokens: Tokens, estimated: bool, tried: _CallHistory, traffic: EndpointLimits
-    ) -> Usage:
+    def _book_refusal(
+        self, reply: Mapping[str, Any], raw: str, sent: Sent, tried: _CallHistory, traffic: EndpointLimits
+    ) -> None:
+        """Book what a reply without an answer says that it used; nothing where it does not."""
+        tried.settled = True
+        if isinstance(reply.get("usage"), Mapping):
+            self._book(*usage_of(reply, sent, raw, ""), tried, traffic)
+
+    def _book(self, tokens: Tokens, estimated: bool, tried: _CallHistory, traffic: EndpointLimits) -> Usage:
         """Book what a reply used, with the time since the last one that was booked."""
-        seconds = tried.asked + time.monotonic() - tried.sent_at - tried.booked
+        seconds, request = tried.asked + time.monotonic() - tried.sent_at - tried.booked, tried.request
         usage = Usage(request.model, request.role, tokens, 0, round(seconds, 3), estimated)
         request.bill.add(usage)
         tried.booked += seconds
+        tried.settled = True
         traffic.used(request.model, tried.guessed, sum(tokens))
         return usage
 
-    def _book_part(
-        self, streamed: StreamedReply, request: ChatRequest, sent: Sent, tried: _CallHistory, traffic: EndpointLimits
-    ) -> None:
-        """Book what had come of a stream that broke off. Nothing, where nothing came that the model had made."""
+    def _book_unread(self, streamed: StreamedReply, sent: Sent, tried: _CallHistory, traffic: EndpointLimits) -> None:
+        """Book a request that went out and was not read to its end: what had come of a stream as an estimate, and what
+        it may have used beside that as unconfirmed."""
+        into, out, request = sent.most_tokens, sent.output_tokens, tried.request
         if streamed.characters or isinstance(streamed.usage, Mapping):
-            self._book(request, used_so_far(streamed, sent), True, tried, traffic)
+            part, counted = used_so_far(streamed, sent)
+            self._book(part, True, tried, traffic)
+            into = 0 if counted else max(0, into - part.input)
+            out = max(0, out - part.output - part.reasoning)
+        if into or out:
+            request.bill.add_unread(request.model, request.role, into, out)
 
-    def _client(self, endpoint: Endpoint, most_bytes: int) -> AsyncOpenAI:
-        """The endpoint's client for the running loop: a connection cannot change loops."""
-        clients = self._clients.setdefault(asyncio.get_running_loop(), {})
-        which, address = (endpoint.name, most_bytes), endpoint.address
-        if which not in clients:
-            clients[which] = _sdk().AsyncOpenAI(
-                api_key=self._keys[endpoint.name] or NO_KEY, base_url=address.url, max_retries=0, timeout=None,
-                default_headers={"Authorization": address.basic} if address.login else None,
-                http_client=opened(_sdk().DefaultAsyncHttpxClient, **bounded(most_bytes, RAISE_IT)),
-            )  # fmt: skip
-        return clients[which]
+    def _exchange(self, method: str, endpoint: Endpoint, path: str, data: bytes, most_bytes: int) -> Exchange:
+        client = self._clients.setdefault(asyncio.get_running_loop(), HttpClient())
+        address = endpoint.address
+        login = address.basic or f"Bearer {self._keys[endpoint.name] or NO_KEY}"
+        url = f"{address.url.rstrip('/')}/{path}"
+        return client.exchange(method, url, {"Authorization": login}, data, most_bytes, RAISE_IT)
 
     async def check(self) -> None:
         """Ask every endpoint for its list of models, which costs nothing. Raises ConfigError where a model has no one
@@ -361,23 +384,22 @@ class OpenAiModels:
 
     async def _wrong(self, name: str) -> str:
         """What is wrong with an endpoint; "" where it answers."""
-        sdk, endpoint = _sdk(), self.endpoints.endpoints[name]
+        asked = self._exchange("GET", self.endpoints.endpoints[name], "models", b"", CHECK_BYTES)
         try:
-            async with asyncio.timeout(CHECK_SECONDS):
-                await self._client(endpoint, CHECK_BYTES).models.with_raw_response.list()
-        except sdk.APIStatusError as err:
-            told = redirected(err.status_code, err.response.headers)
-            return f"refuses the key ({err.status_code})" if err.status_code in (401, 403) else told
+            async with asyncio.timeout(CHECK_SECONDS), asked:
+                await asked.text()
         except TimeoutError:
             return f"no answer within {CHECK_SECONDS:g} s"
-        except (sdk.APIError, ReplyTooLong, UnicodeDecodeError, zlib.error) as err:
-            return self._scrub(f"{type(err).__name__}: {err.__cause__ or err}")
-        return ""
+        except (*broken(), ReplyTooLong) as err:
+            return self._scrub(f"{type(err).__name__}: {err}")
+        told = redirected(asked.status, asked.headers)
+        return f"refuses the key ({asked.status})" if asked.status in (401, 403) else told
 
     async def aclose(self) -> None:
         """Close the running loop's connections."""
-        for client in self._clients.pop(asyncio.get_running_loop(), {}).values():
-            await client.close()
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aclose()
 
     def _told(self, text: str) -> str:
         """What a server says, for an error's text."""
@@ -386,23 +408,6 @@ class OpenAiModels:
     def _scrub(self, text: str) -> str:
         """The text without any key or password, should a server send one back."""
         return self._secrets.scrubbed(text)
-
-
-def _most_bytes(request: ChatRequest, served: Served, made: Mapping[str, Any], sent: Sent) -> int:
-    """The most of a reply that is read."""
-    most = served.most_reply_bytes(made.get("stream") is True)
-    if not request.most_output_tokens:
-        return most
-    # Rounded up to a power of two, since each bound has a client of its own.
-    return min(most, int(2 ** (LEAST_BYTES + BYTES_A_TOKEN * sent.output_tokens - 1).bit_length()))
-
-
-def _sdk() -> Any:
-    try:
-        import openai
-    except ImportError:
-        raise ConfigError(f"models behind endpoints need the openai SDK: {install('models')}") from None
-    return openai
 
 
 def _key(endpoint: Endpoint) -> str:

@@ -273,15 +273,16 @@ def usage_of(reply: Mapping[str, Any], sent: Sent, raw: str, said: str) -> tuple
     return Tokens(sent.characters // CHARACTERS_PER_TOKEN, 0, out, 0), True
 
 
-def used_so_far(streamed: StreamedReply, sent: Sent) -> Tokens:
+def used_so_far(streamed: StreamedReply, sent: Sent) -> tuple[Tokens, bool]:
     """The tokens of a streamed reply that broke off: those that the server had counted, and by estimate those of the
-    characters that came after."""
+    characters that came after; and whether its input was counted."""
     known, characters = counted_of({"usage": streamed.usage}, sent, streamed.raw), streamed.characters_counted
+    counted = known is not None
     if known is None or characters > CHARACTERS_OF_THE_LONGEST_TOKEN * (known.output + known.reasoning):
-        known, characters = Tokens(sent.characters // CHARACTERS_PER_TOKEN, 0, 0, 0), 0
+        known, characters, counted = Tokens(sent.characters // CHARACTERS_PER_TOKEN, 0, 0, 0), 0, False
     room = max(0, sent.output_tokens - known.output - known.reasoning)
     more = -(-(streamed.characters - characters) // CHARACTERS_PER_TOKEN)
-    return known._replace(output=known.output + min(more, room))
+    return known._replace(output=known.output + min(more, room)), counted
 
 
 def counted_of(reply: Mapping[str, Any], sent: Sent, raw: str) -> Tokens | None:

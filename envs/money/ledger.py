@@ -50,6 +50,11 @@ class Ledger:
         """Exact spend of some roles."""
         return sum(self._by_role.get(role, 0) for role in roles)
 
+    @property
+    def unconfirmed_nano_usd(self) -> int:
+        """Spend that nobody has confirmed, of the whole: requests that went out and were not read to the end."""
+        return unconfirmed_nano_usd(self._charges)
+
     def usd_by_role(self) -> dict[str, float]:
         """Dollars by role, of the roles that appear."""
         return {role: nano / NANO for role, nano in self._by_role.items()}
@@ -89,10 +94,16 @@ def total_tokens(charges: Sequence[Charge]) -> Tokens:
     return Tokens(*map(sum, zip(*used, strict=True))) if used else Tokens()
 
 
+def unconfirmed_nano_usd(charges: Iterable[Charge]) -> int:
+    """The part of some charges that nobody has confirmed."""
+    return sum(charge.nano_usd for charge in charges if charge.usage.unconfirmed)
+
+
 def charge_row(charge: Charge) -> dict[str, Any]:
-    """A charge in plain words and numbers, as `info["charges"]` and recorded trajectories have it."""
-    (item, role, tokens, units, seconds, estimated), tool, nano_usd, sheet = charge
-    return {
+    """A charge in plain words and numbers, as `info["charges"]` and recorded trajectories have it. One that nobody has
+    confirmed says so."""
+    (item, role, tokens, units, seconds, estimated, unconfirmed), tool, nano_usd, sheet = charge
+    row = {
         "item": item,
         "role": role,
         "tool": tool,
@@ -103,6 +114,7 @@ def charge_row(charge: Charge) -> dict[str, Any]:
         "nano_usd": nano_usd,
         "sheet": sheet,
     }
+    return {**row, "unconfirmed": True} if unconfirmed else row
 
 
 def rewarded_usd(charges: Iterable[Charge]) -> float:
@@ -162,7 +174,13 @@ class Bill:
         if self._above is not None:
             self._above.add(usage)
         elif self.cap is not None and self._sheet is not None:
-            self.cap.add(self._sheet.charge(usage).nano_usd)
+            self.cap.add(self._sheet.charge(usage).nano_usd, unconfirmed=usage.unconfirmed)
+
+    def add_unread(self, item: str, role: str, into: int, out: int) -> None:
+        """Add the most that a request can have cost which was sent and not read to its end: by the most tokens that it
+        can have read and written beside those that stand on the bill. It is unconfirmed until somebody counts it."""
+        most = Tokens(into, 0, out, 0) if self._sheet is None else most_tokens(self._sheet, item, into, out)
+        self.add(Usage(item, role, most, estimated=True, unconfirmed=True))
 
     def asked(self, model: str, *, refused: bool = False, failed: bool = False, empty: bool = False,
               cut: bool = False) -> None:  # fmt: skip
@@ -207,8 +225,13 @@ class Bill:
         return await self.cap.hold(most_nano_usd(self._sheet, item, into, out), seconds)
 
 
-def most_nano_usd(sheet: PriceSheet, item: str, into: int, out: int) -> int:
-    """The most that so many tokens can cost, whatever their classes."""
+def most_tokens(sheet: PriceSheet, item: str, into: int, out: int) -> Tokens:
+    """So many tokens in the classes in which they cost the most."""
     classes = (Tokens(into, 0, out, 0), Tokens(into, 0, 0, out), Tokens(0, into, out, 0), Tokens(0, into, 0, out))
     price = sheet.price(item)
-    return max(price.nano_usd(Usage(item, EXPERT, tokens)) for tokens in classes)
+    return max(classes, key=lambda tokens: price.nano_usd(Usage(item, EXPERT, tokens)))
+
+
+def most_nano_usd(sheet: PriceSheet, item: str, into: int, out: int) -> int:
+    """The most that so many tokens can cost, whatever their classes."""
+    return sheet.charge(Usage(item, EXPERT, most_tokens(sheet, item, into, out))).nano_usd

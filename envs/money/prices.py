@@ -55,6 +55,9 @@ class Usage(NamedTuple):
     seconds: float = 0.0
     estimated: bool = False
     """True when tokens were estimated from characters, since nobody counted them."""
+    unconfirmed: bool = False
+    """True when a request went out and its reply was not read to the end: it may have been paid, and this is the most
+    that it can have been."""
 
 
 def _in_plain_numbers(usage: Usage) -> Usage:

@@ -32,6 +32,7 @@ class SpendCap:
         self._process = os.getpid()
         self._nano_cap = round(usd * NANO)
         self._nano_spent = 0
+        self._nano_unconfirmed = 0
         self._nano_held = 0
         self._refused = 0
         """The most that the first refused request might have cost; 0 while none was refused."""
@@ -41,6 +42,12 @@ class SpendCap:
     @property
     def spent_usd(self) -> float:
         return self._nano_spent / NANO
+
+    @property
+    def unconfirmed_usd(self) -> float:
+        """The part of what counts as spent that nobody has confirmed: requests that were sent and not read to the
+        end."""
+        return self._nano_unconfirmed / NANO
 
     @property
     def held_usd(self) -> float:
@@ -78,13 +85,16 @@ class SpendCap:
     def _told(self) -> str:
         spent, cap = plain(self._nano_spent, 9), plain(self._nano_cap, 9)
         text = f"the run has spent {spent} $ of its cap of {cap} $"
+        if self._nano_unconfirmed:
+            text += f" ({plain(self._nano_unconfirmed, 9)} $ of it unconfirmed: sent, and not read to the end)"
         return f"{text}, and the next request may cost {plain(self._refused, 9)} $" if self._refused else text
 
-    def add(self, nano_usd: int) -> None:
+    def add(self, nano_usd: int, *, unconfirmed: bool = False) -> None:
         """Adds what was billed to what the run has spent."""
         self._require_own_process()
         with self._lock:
             self._nano_spent += nano_usd
+            self._nano_unconfirmed += nano_usd if unconfirmed else 0
             self._serve()
 
     async def hold(self, nano_usd: int, seconds: float = WAIT_SECONDS) -> Hold:

@@ -14,7 +14,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -196,17 +196,18 @@ class Tavily:
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """Search, and read the pages. Each is booked when its reply is there: the pages that could be read, and the
-        search also where they could not."""
+        search also where they could not. A request that went out and was not read is booked as unconfirmed."""
         bill, began = bill or Bill(), time.monotonic()
         asked = {"query": query, "search_depth": self.service.depth, "max_results": min(top_k, _PAGES_AT_ONCE)}
-        found = await self._post("search", asked)
+        found = await self._post("search", asked, lambda: bill.add(_unconfirmed(SEARCH_ITEM, 1)))
         searched = time.monotonic()
         bill.add(Usage(SEARCH_ITEM, TOOL, units=1, seconds=round(searched - began, 3)))
         scores = {str(r["url"]): _number(r.get("score")) for r in _rows(found) if r.get("url")}
         titles = {str(r["url"]): str(r.get("title") or r["url"]) for r in _rows(found) if r.get("url")}
         if not scores:
             return []
-        rows = _rows(await self._post("extract", {"urls": list(scores), "extract_depth": self.service.depth}))
+        asked = {"urls": list(scores), "extract_depth": self.service.depth}
+        rows = _rows(await self._post("extract", asked, lambda: bill.add(_unconfirmed(EXTRACT_ITEM, len(scores)))))
         bill.add(Usage(EXTRACT_ITEM, TOOL, units=len(rows), seconds=round(time.monotonic() - searched, 3)))
         hits = []
         for row in rows:
@@ -215,10 +216,10 @@ class Tavily:
                 hits.append(Hit(Passage(url, titles[url], text), scores[url]))
         return sorted(hits, key=lambda h: (-h.score, h.passage.doc_id))
 
-    async def _post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _post(self, path: str, body: Mapping[str, Any], unread: Callable[[], None]) -> Mapping[str, Any]:
         problem = ""
         for attempt in range(self.service.retries + 1):
-            status, text, after = await self._poster.post(path, body)
+            status, text, after = await self._poster.post(path, body, unread)
             if status == 200:
                 try:
                     reply = json.loads(text)
@@ -226,6 +227,7 @@ class Tavily:
                     reply = None
                 if isinstance(reply, Mapping):
                     return reply
+                unread()
                 text = "the reply is not a JSON object"
             if status in (401, 403):
                 raise WrongSetting(f"Tavily refused the key in ${self.service.key_env} ({status})")
@@ -241,6 +243,10 @@ class Tavily:
                 break
             await asyncio.sleep(pause)
         raise Outage(f"Tavily {path} did not answer: {problem}")
+
+
+def _unconfirmed(item: str, units: int) -> Usage:
+    return Usage(item, TOOL, units=units, unconfirmed=True)
 
 
 def _number(score: object) -> float:

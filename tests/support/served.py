@@ -13,8 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from toolorchestra.agents.commands.serve import ServeOptions, check, service_of
-from toolorchestra.agents.serving.server import Server
+from toolorchestra.agents.commands.serve import ServeOptions, app_of, check, service_of
 from toolorchestra.agents.serving.service import PolicyService
 
 
@@ -35,9 +34,10 @@ def running(folder: Path, *policies: str, **options: Any) -> Iterator[ServedPoli
     given = ServeOptions(policy=policies or ("cascade",), port=0, out=str(folder), **options)
     check(given)
     service = service_of(given, folder)
+    app = app_of(service, simulated=given.sim)
     with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(Server(service).app(), log_level="error", timeout_graceful_shutdown=5))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=5))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         try:

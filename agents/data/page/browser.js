@@ -7,7 +7,10 @@ const browser = { shown: [], at: -1, drawn: "", filters: null };
 
 // Who played it; of a rollout of a training run, what it got.
 const playedAs = (trial) => (trial.training ? `reward ${signed(trial.training.reward)}` : trial.policy);
-const stepOf = (trial) => (trial.training ? `step ${asText(trial.training.step)} · ` : "");
+const leadOf = (trial) => {
+  if (trial.training) return `step ${asText(trial.training.step)} · `;
+  return trial.began ? `${trial.began} · ` : "";
+};
 
 function listRow(trial, place, count, selected, index) {
   const row = el(
@@ -25,7 +28,7 @@ function listRow(trial, place, count, selected, index) {
       "span",
       { class: "what" },
       el("span", { class: "task" }, trial.task),
-      el("span", { class: "asked" }, stepOf(trial) + (trial.question ? asText(trial.question).replaceAll("\n", " ") : trial.cause)),
+      el("span", { class: "asked" }, leadOf(trial) + (trial.question ? asText(trial.question).replaceAll("\n", " ") : trial.cause)),
     ),
     el(
       "span",
@@ -63,11 +66,17 @@ function scrollToRow(place) {
 function countWords(index) {
   const { shown } = browser;
   const all = index.plays.filter((one) => isListed(one, index.state.retried)).length;
-  const counted = index.state.retried ? plural(all, "play", "plays") : plural(all, "trial", "trials");
+  const counted = index.state.retried ? plural(all, "play", "plays") : plural(all, WORDS.one, WORDS.many);
   const words = shown.length === all ? counted : `${whole.format(shown.length)} of ${counted}`;
   return shown.length
     ? `${words} · ${money(sum(shown.map((one) => one.nano)))}`
     : `${words}. Clear a filter to see more.`;
+}
+
+function showList(index, state) {
+  browser.at = browser.shown.findIndex((one) => one.key === state.at);
+  byId("count").textContent = countWords(index);
+  drawList(index);
 }
 
 // The trials that the filters leave, the one that is open, and its transcript.
@@ -78,10 +87,11 @@ function showTrials(index, state) {
     browser.shown = shownTrials(index, state);
     showFilters(byId("filter-form"), index, state);
   }
-  browser.at = browser.shown.findIndex((one) => one.key === state.at);
-  byId("count").textContent = countWords(index);
-  if (browser.at >= 0) scrollToRow(browser.at);
-  drawList(index);
+  showList(index, state);
+  if (browser.at >= 0) {
+    scrollToRow(browser.at);
+    drawList(index);
+  }
   const open = index.byKey.get(state.at);
   document.body.classList.toggle("reading", Boolean(open));
   openTrial(open, index);
@@ -98,7 +108,7 @@ async function openTrial(trial, index) {
       el(
         "div",
         { class: "hint" },
-        el("p", {}, "Choose a trial to read its transcript."),
+        el("p", {}, `Choose a ${WORDS.one} to read its transcript.`),
         el(
           "p",
           {},
@@ -124,7 +134,7 @@ async function openTrial(trial, index) {
     host.replaceChildren(el("p", { class: "note" }, `The transcript cannot be shown: ${error.message}`));
   }
   host.prepend(
-    el("button", { type: "button", class: "back", on: { click: () => index.set({ at: "" }) } }, "← All trials"),
+    el("button", { type: "button", class: "back", on: { click: () => index.set({ at: "" }) } }, `← All ${WORDS.many}`),
   );
   host.scrollTop = 0;
 }

@@ -41,6 +41,11 @@ function logTicks(from, to) {
   return ticks;
 }
 
+const NAME_CHARACTERS = 12;
+const shortName = (name) => {
+  const text = spelled(name);
+  return text.length > NAME_CHARACTERS ? `${text.slice(0, NAME_CHARACTERS - 1)}…` : text;
+};
 const label = (x, y, text, attributes) => drawn("text", { x, y, ...attributes }, text);
 const line = (x1, y1, x2, y2, attributes) => drawn("line", { x1, y1, x2, y2, ...attributes });
 
@@ -228,7 +233,7 @@ function roleBars(index, standings, width) {
   const totals = (roles) => costs.map((cost) => sum(roles.map((role) => cost[role])));
   const hasApart = Math.max(0, ...totals(apart)) > 0;
   const most = Math.max(1, ...totals(index.agent_roles), ...totals(apart));
-  const names = 96,
+  const names = 120,
     figures = 74,
     step = hasApart ? 46 : 34;
   const room = width - names - figures;
@@ -237,7 +242,7 @@ function roleBars(index, standings, width) {
     const bars = [roleBar(costs[place], index.agent_roles, names, y, room, most)];
     if (hasApart) bars.push(roleBar(costs[place], apart, names, y + 21, room, most, 9));
     return [
-      label(names - 10, y + 15, spelled(one.policy).slice(0, 13), { "text-anchor": "end", class: "strong" }),
+      label(names - 10, y + 15, shortName(one.policy), { "text-anchor": "end", class: "strong" }),
       ...bars,
     ];
   });
@@ -305,7 +310,7 @@ function tails(standings, width, measure, words, least) {
     ) / 1.3,
   );
   const high = Math.max(Math.max(...positive.slice(0, 1e5)) * 1.2, low * 2);
-  const names = 96,
+  const names = 120,
     step = 68,
     height = standings.length * step + 30;
   const x = scaleOf(low, high, names, width - 14, true);
@@ -360,13 +365,16 @@ function tailRow(one, sorted, at, top, names, width, words) {
   return drawn(
     "g",
     { class: colourOf(one.place) },
-    label(names - 10, base + 4, spelled(one.policy).slice(0, 13), { "text-anchor": "end", class: "strong" }),
+    label(names - 10, base + 4, shortName(one.policy), { "text-anchor": "end", class: "strong" }),
     bars,
     line(names, base, width - 14, base, { class: "base" }),
     drawn("circle", { cx: at(middle), cy: base, r: 4.5, class: "ring" }),
     drawn("circle", { cx: at(p95), cy: base, r: 4.5, class: "ring hollow" }),
     line(at(top1), base - 7, at(top1), base + 7, { class: "most" }),
-    label(names, base + 17, `p50 ${words(middle)} · p95 ${words(p95)} · max ${words(top1)}`, { class: "small" }),
+    label(width - 14, base + 17, `p50 ${words(middle)} · p95 ${words(p95)} · max ${words(top1)}`, {
+      "text-anchor": "end",
+      class: "small",
+    }),
   );
 }
 

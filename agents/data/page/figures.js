@@ -117,26 +117,26 @@ function overview(index, trials, state, choose) {
       "div",
       { class: "scope" },
       scopeSelect(index, state, choose),
-      el(
-        "div",
-        { class: "counts" },
-        Object.keys(OUTCOMES)
-          .filter((one) => counts.has(one))
-          .map((one) =>
-            el(
-              "button",
-              {
-                type: "button",
-                class: `chip ${one}`,
-                on: { click: () => choose({ view: "trials", outcome: one, env: state.scope }) },
-              },
-              `${OUTCOMES[one].sign} ${whole.format(counts.get(one).length)} ${OUTCOMES[one].word}`,
-            ),
-          ),
-      ),
+      outcomeChips(counts, (outcome) => choose({ view: "trials", outcome, env: state.scope })),
     ),
   );
 }
+
+// How many came to each outcome, each a button.
+const outcomeChips = (counts, open) =>
+  el(
+    "div",
+    { class: "counts" },
+    Object.keys(OUTCOMES)
+      .filter((one) => counts.has(one))
+      .map((one) =>
+        el(
+          "button",
+          { type: "button", class: `chip ${one}`, on: { click: () => open(one) } },
+          `${OUTCOMES[one].sign} ${whole.format(counts.get(one).length)} ${OUTCOMES[one].word}`,
+        ),
+      ),
+  );
 
 function unknownNote(standings) {
   const unknown = sum(standings.map((one) => one.unknown));

@@ -88,7 +88,12 @@ const hasStep = (index) => index.plays.some((one) => one.training);
 const UNSET = { retried: "not listed" };
 
 // Filters that only some runs have something for.
-const NEEDED = { retried: (index) => index.plays.some((one) => one.retried), step: hasStep, left: hasStep };
+const NEEDED = {
+  solved: (index) => !index.live,
+  retried: (index) => index.plays.some((one) => one.retried),
+  step: hasStep,
+  left: hasStep,
+};
 
 // The form: each control writes its part of the state.
 function drawFilters(form, index) {
@@ -104,7 +109,7 @@ function drawFilters(form, index) {
       "wide",
     ),
     select("policy", "Policy"),
-    select("env", "Environment"),
+    select("env", sentence(WORDS.where)),
     select("outcome", "Outcome"),
     select("cause", "Cause"),
     select("tool", "Tool used"),

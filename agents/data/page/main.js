@@ -19,7 +19,7 @@ function show(index) {
   document.body.classList.toggle("browsing", !figures);
   byId("show-figures").setAttribute("aria-pressed", String(figures));
   byId("show-trials").setAttribute("aria-pressed", String(!figures));
-  if (figures) return drawFigures(byId("figures"), index, state, index.choose);
+  if (figures) return (index.draw ?? drawFigures)(byId("figures"), index, state, index.choose);
   return showTrials(index, state);
 }
 
@@ -94,13 +94,18 @@ function listen(index) {
   listenToKeys(index);
 }
 
-async function start() {
-  setTheme("system");
-  const index = await readIndex();
+// What follows from the trials that there are.
+function prepare(index) {
   index.wheres = [...new Set(index.trials.map((one) => one.where))].sort();
   const players = index.training?.players ?? [];
   index.policies = [...new Set([...players, ...index.trials].map((one) => one.policy))];
   index.byKey = new Map(index.plays.map((one) => [one.key, one]));
+}
+
+async function start() {
+  setTheme("system");
+  const index = await readIndex();
+  prepare(index);
   index.state = readAddress();
   index.set = (change) => {
     index.state = { ...index.state, ...change };
@@ -114,6 +119,7 @@ async function start() {
   byId("loading").hidden = true;
   show(index);
   document.documentElement.dataset.ready = String(Math.round(performance.now()));
+  index.follow?.();
 }
 
 start().catch((error) => {

@@ -73,6 +73,7 @@ function money(nano) {
 
 function duration(seconds) {
   if (!Number.isFinite(seconds)) return "–";
+  if (seconds > 0 && seconds < 0.1) return `${three.format(1000 * seconds)} ms`;
   if (seconds < 120) return `${three.format(seconds)} s`;
   if (seconds < 7200) return `${three.format(seconds / 60)} min`;
   return `${three.format(seconds / 3600)} h`;

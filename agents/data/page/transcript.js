@@ -92,15 +92,16 @@ function trialHead(trial) {
   const preference = trial.preference?.sentence;
   const facts = [
     ["policy", trial.policy],
-    ["environment", trial.where],
-    ["trial", String(trial.trial + 1)],
+    [WORDS.where, trial.where],
+    typeof trial.trial === "number" && ["trial", String(trial.trial + 1)],
+    trial.began && ["began", trial.began],
     ...trainingFacts(trial.training),
     trial.retried && ["retried", `play ${asText(trial.retried)} of those set aside`],
     ["turns", String(trial.turns)],
     ["time", duration(trial.seconds)],
     ["agent's bill", money(trial.agentNano)],
     trial.nano > trial.agentNano && ["judge and user", money(trial.nano - trial.agentNano)],
-    ["seed", asText(trial.seed)],
+    asText(trial.seed) && ["seed", asText(trial.seed)],
     trial.sheet && ["prices", trial.sheet],
     trial.estimated > 0 && ["estimated charges", String(trial.estimated)],
     trial.over_budget_usd > 0 && ["over budget", money(trial.over_budget_usd * 1e9)],
@@ -147,9 +148,7 @@ function verdict(trial) {
     el(
       "h3",
       {},
-      trial.right === undefined || trial.right === null
-        ? `No outcome: ${trial.cause || trial.status}`
-        : `Graded ${number(trial.right)}`,
+      gradeWords(trial),
       trial.truncated_by && el("small", {}, ` · stopped by ${trial.truncated_by}`),
     ),
     trial.failure && longText(trial.failure, "failure"),
@@ -162,6 +161,14 @@ function verdict(trial) {
         rest.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, longText(value)))),
       ),
   );
+}
+
+function gradeWords(trial) {
+  if (typeof trial.right === "number") return `Graded ${number(trial.right)}`;
+  const { word } = OUTCOMES[trial.outcome];
+  if (trial.outcome === "answered") return sentence(word);
+  if (trial.outcome === "running") return `${sentence(word)}: ${trial.cause}`;
+  return `No outcome: ${trial.cause || word}`;
 }
 
 const answerBox = (name, value) =>
@@ -196,8 +203,19 @@ function conversation(trial, transcript, index) {
         foldedText(`${plural(names.length, "tool", "tools")}: ${names.map(spelled).join(", ")}`, transcript.tools),
     ),
     ...cards,
+    ...(turns.length || !transcript.charges.length ? [] : [unsaidBill(transcript, total, index)]),
   ];
 }
+
+// The bill of a transcript without turns: nothing came of the first yet, or texts are not kept.
+const unsaidBill = (transcript, total, index) =>
+  el(
+    "section",
+    { class: "turn", "aria-label": "Bill" },
+    el("header", {}, el("h3", {}, "Bill"), runningBill(0, total, total)),
+    !transcript.messages.length && el("p", { class: "about" }, "No messages were kept."),
+    chargeTable(transcript.charges, index),
+  );
 
 function openingMessage(message) {
   if (message.role === "system") return foldedText("System message", message.content);

@@ -3,6 +3,7 @@ something is missing."""
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import re
@@ -20,6 +21,7 @@ from tests.command_line import TOOLORCHESTRA, ended, unboxed
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.tau2_playing import needs_package
 from toolorchestra.agents.commands import compare, evaluate
+from toolorchestra.agents.commands.evaluate import EvaluationProgress
 from toolorchestra.agents.evaluation.rows import read_rows
 from toolorchestra.agents.evaluation.trials import tasks_of
 from toolorchestra.envs.base.types import Question
@@ -157,6 +159,16 @@ def test_what_failed_is_not_known_and_the_exit_code_says_so(tmp_path: Path, caps
     (more,) = re.findall(r"^and (\d+) more, of \d+ other kinds$", out, re.M)
     assert len(failed) == 5  # the commonest say enough
     assert sum(map(int, failed)) + int(more) == 16
+
+
+def test_the_progress_line_leaves_no_failed_trial_out() -> None:
+    """A dead judge is asked of the wrong answers alone: those that are known are all right."""
+    progress = EvaluationProgress("here", 40, stream=io.StringIO())
+    for number in range(19):
+        progress.ended(made_row(str(number), 1.0 if number < 14 else None))
+    line = progress.line()
+    assert line.startswith("here: 19 of 40, right 14 to 19 of 19 (51% to 100%), ")
+    assert line.endswith(", 5 failed")
 
 
 def test_a_spend_cap_holds_over_all_environments(tmp_path: Path, capsys: Capture) -> None:

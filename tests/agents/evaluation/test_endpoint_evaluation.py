@@ -17,7 +17,7 @@ import pytest
 
 import toolorchestra as to
 from tests.agents.evaluation import played_episodes
-from tests.support.chaos_server import SERVER_FAULTS, SILENT, ChaosReplies
+from tests.support.chaos_server import SERVER_FAULTS, SILENT, UNREAD, ChaosReplies
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.agents.commands import compare, evaluate, report
 from toolorchestra.envs.base.actions import render_call
@@ -289,7 +289,7 @@ PRICE = Price.read(ROW, "test")
 
 def over_chaos(chaos: ChaosReplies, env: str, episodes: int, cap: SpendCap, **served: Any) -> list[Any]:
     """Episodes that a model behind the server plays, with experts and a judge behind it too; their ledgers as they
-    ended. Streams that broke off have to be billed by estimate, each once."""
+    ended."""
     with Loopback(chaos) as server:
         ends = {"here": {"base_url": server.base_url, "failures_to_open": 10**6}}
         model = {"deadline_seconds": 20.0, "retries": 2, "price": ROW, **served}
@@ -300,7 +300,6 @@ def over_chaos(chaos: ChaosReplies, env: str, episodes: int, cap: SpendCap, **se
         chat = played_episodes.policy("chat", made)
         done: dict[int, played_episodes.PlayedEpisode] = {}
         asyncio.run(played_episodes.evaluate(made, chat, 0, episodes, 32, done))
-        chaos.estimated += sum(not one.whole for one in server.streamed)
         return played_episodes.in_order(done)
 
 
@@ -318,9 +317,26 @@ def test_of_faults_that_take_their_time_all_count_the_same_dollars() -> None:
 def check(chaos: ChaosReplies, cap: SpendCap, ended: list[Any]) -> None:
     charges = [charge for p in ended for charge in p.charges]
     assert sum(c.nano_usd for c in charges if counted(c)) == chaos.nano_usd(PRICE)
-    assert sum(c.usage.estimated for c in charges) == chaos.estimated
+    models = [c for c in charges if c.role != "tool"]
+    assert sum(c.usage.unconfirmed for c in models) == len(chaos.unread)
+    assert chaos.real_nano_usd(PRICE) <= sum(c.nano_usd for c in models)
     assert round(cap.spent_usd * NANO) == sum(p.nano_usd for p in ended)
+    assert round(cap.unconfirmed_usd * NANO) == sum(c.nano_usd for c in models if c.usage.unconfirmed)
     assert cap.held_usd == 0
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_cap_holds_what_the_server_is_paid_for_replies_that_nobody_reads(stream: bool) -> None:
+    usd = 0.8
+    unread = [name for name in UNREAD if name not in SILENT]
+    cap, chaos = SpendCap(usd), ChaosReplies(expert, seed=2, rate=0.5, faults=unread)
+    ended = over_chaos(chaos, "HLE-v0", 40, cap, stream=stream)
+    charges = [charge for p in ended for charge in p.charges]
+    models = sum(c.nano_usd for c in charges if c.role != "tool")
+    assert chaos.real_nano_usd(PRICE) <= models <= round(usd * NANO)
+    assert round(cap.spent_usd * NANO) == sum(c.nano_usd for c in charges)
+    assert chaos.unread
+    assert cap.used_up
 
 
 def counted(charge: Any) -> bool:

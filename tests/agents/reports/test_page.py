@@ -185,7 +185,7 @@ def test_the_policy_allows_the_pages_own_script_and_style_alone(run: Path, tmp_p
 
 
 def test_the_pages_own_script_never_reads_data_as_html() -> None:
-    for name in page.SCRIPTS:
+    for name in {*page.SCRIPTS, *page.LIVE_SCRIPTS}:
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function", page_file(f"{name}.js")
         )

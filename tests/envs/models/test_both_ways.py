@@ -132,7 +132,8 @@ def nothing_is_lost(trouble: str, native: bool, streamed: bool) -> None:
         assert [(call.name, call.arguments["a"]) for call in action.calls] == [("add", number)]
         assert action.said == SAID.strip()
     booked = [usage for bill in bills for usage in bill.usages]
-    estimated = [usage.tokens for usage in booked if usage.estimated]
+    unread = [usage.tokens for usage in booked if usage.unconfirmed]
+    estimated = [usage.tokens for usage in booked if usage.estimated and not usage.unconfirmed]
     if trouble in UNCOUNTED:
         assert len(estimated) == len(booked) == CALLS
         # As text, what was said is what was written; a native call is written in another way than it is said.
@@ -143,6 +144,9 @@ def nothing_is_lost(trouble: str, native: bool, streamed: bool) -> None:
         half = streamed and trouble in ("cut", "reset", "error", "stall", "reset, counted")
         assert len(broken) == (CALLS if half else 0)
         assert all(tokens.output > 5 for tokens in broken)
+        # What broke off may be paid beyond what had come, up to the 4,096 tokens that were allowed.
+        assert len(unread) == (CALLS if half or trouble in ("cut", "reset", "stall") else 0)
+        assert [tokens.output for tokens in unread] == ([4096 - broken[0].output] if half else [4096]) * len(unread)
     sheet = load_sheet("paper-2025-11")
     assert round(cap.spent_usd * NANO) == sum(sheet.charge(usage).nano_usd for usage in booked)
     assert cap.held_usd == 0
@@ -154,8 +158,10 @@ def test_a_stream_that_drips_for_ever_ends_at_its_deadline_and_is_paid_once_for_
         with pytest.raises(Outage, match=r"tried 2 times: end0: no reply within 0\.8 s; end0: no reply within 0\.8 s"):
             run(backend(server, stream=True, deadline_seconds=0.8, retries=1), request)
     assert len(server.seen) == 2
-    assert [usage.estimated for usage in request.bill.usages] == [True, True]
-    assert all(1 <= usage.tokens.output <= 8 for usage in request.bill.usages)  # a character in a twentieth of a second
+    come, rest = request.bill.usages[::2], request.bill.usages[1::2]
+    assert all(1 <= usage.tokens.output <= 8 for usage in come)  # a character in a twentieth of a second
+    assert [usage.tokens.output for usage in rest] == [4096 - usage.tokens.output for usage in come]
+    assert [usage.unconfirmed for usage in request.bill.usages] == [False, True, False, True]
 
 
 def test_a_line_without_an_end_and_a_stream_too_long_break_off() -> None:
@@ -182,8 +188,9 @@ def test_a_cancelled_stream_is_billed_for_what_had_come() -> None:
 
         asyncio.run(cancelled())
         (sent,) = server.streamed
-    (usage,) = request.bill.usages
-    assert (usage.estimated, usage.tokens.output) == (True, sent.characters // 4)
+    come, rest = request.bill.usages
+    assert (come.estimated, come.unconfirmed, come.tokens.output) == (True, False, sent.characters // 4)
+    assert (rest.unconfirmed, rest.tokens.output) == (True, 4096 - sent.characters // 4)
     assert sent.characters > 0
 
 
@@ -215,7 +222,7 @@ def test_an_error_in_a_stream_means_what_a_status_does(error: Any, raised: type[
     request = asks()
     with Loopback(lambda _: text_of_events(piece("so far"), error)) as server, pytest.raises(raised, match=says):
         run(backend(server, stream=True, retries=0), request)
-    assert [(usage.tokens.output, usage.estimated) for usage in request.bill.usages] == [(2, True)]
+    assert [(usage.tokens.output, usage.unconfirmed) for usage in request.bill.usages] == [(2, False), (4094, True)]
 
 
 def test_a_whole_reply_is_not_asked_for_again_whatever_its_connection_does_then() -> None:

@@ -20,7 +20,7 @@ from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints
 from toolorchestra.envs.models.rate_limits import EndpointLimits
 from toolorchestra.envs.money.ledger import Bill
-from toolorchestra.envs.money.prices import JUDGE, Tokens, load_sheet
+from toolorchestra.envs.money.prices import JUDGE, Price, PriceSheet, Tokens, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
@@ -77,6 +77,88 @@ def test_a_completion_is_billed_by_the_reported_usage_in_disjoint_classes() -> N
     (asked,) = server.seen
     assert asked.path == "/v1/chat/completions"
     assert (asked.json["model"], asked.json["temperature"], asked.json["max_tokens"]) == ("served-name", 0.5, 4096)
+
+
+def held(**changes: Any) -> ChatRequest:
+    """A request that may cost 47 $ at most, each token of its output 0.01 $."""
+    return asks(model="m", bill=Bill(DEAR, SpendCap(1000)), **changes)
+
+
+DEAR = PriceSheet("dear", "2026", "test", {"m": Price.read({"usd_per_mtok": {"input": 10, "output": 10_000}}, "m")})
+LONG = ServerReply(body={"choices": [{"message": {"content": "x" * 5000}}]})
+PAID = {"usage": {"prompt_tokens": 9, "completion_tokens": 4}}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        ServerReply("42", seconds=1.0),
+        ServerReply("42" * 5000, fault="reset"),
+        ServerReply("42" * 500, fault="cut"),
+        ServerReply(fault="stall", content="42"),
+        ServerReply(fault="endless"),
+        LONG,
+        ServerReply(fault="not http"),
+        ServerReply("a gateway gave up", 504),
+    ],
+    ids=["late", "reset", "cut", "stall", "endless", "too long", "not http", "gateway timeout"],
+)
+def test_what_may_have_been_served_and_was_not_read_counts_at_the_most_it_can_have_cost(reply: ServerReply) -> None:
+    request = held()
+    with Loopback(lambda _: reply) as server, pytest.raises(Outage):
+        run(backend(server, retries=1, deadline_seconds=0.4, reply_bytes=4000), request)
+    usages, cap = request.bill.usages, request.bill.cap
+    assert len(server.seen) == len(usages) == 2
+    assert all(usage.unconfirmed and usage.tokens.output == 4096 for usage in usages)
+    assert cap is not None
+    assert cap.unconfirmed_usd == cap.spent_usd == sum(DEAR.charge(usage).usd for usage in usages) > 2 * 40.96
+    assert cap.held_usd == 0
+
+
+@pytest.mark.parametrize("status", [200, 400, 500, 504])
+def test_usage_inside_a_refusal_is_billed(status: int) -> None:
+    request = held()
+    body = {"error": {"message": "it broke"}, **PAID}
+    with Loopback(lambda _: ServerReply(body=body, status=status)) as server, pytest.raises((Outage, ToolError)):
+        run(backend(server, retries=0), request)
+    assert [(usage.tokens, usage.unconfirmed) for usage in request.bill.usages] == [(Tokens(9, 0, 4, 0), False)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [ServerReply("no", status) for status in (400, 402, 413, 429, 500, 503)] + [ServerReply(fault="error")],
+)
+def test_what_a_server_refuses_is_paid_by_nobody(reply: ServerReply) -> None:
+    request = held()
+    with Loopback(lambda _: reply) as server, pytest.raises((Outage, ToolError)):
+        run(backend(server, retries=0), request)
+    assert request.bill.usages == []
+
+
+def test_what_never_reached_a_server_is_paid_by_nobody() -> None:
+    with Loopback(lambda _: ServerReply("42")) as server:
+        gone = backend(server, retries=1)
+    request = held()
+    with pytest.raises(Outage, match="tried 2 times"):
+        run(gone, request)
+    assert request.bill.usages == []
+
+
+def test_a_call_that_is_cancelled_in_flight_counts_at_the_most_it_can_have_cost() -> None:
+    request = held()
+    with Loopback(lambda _: ServerReply(fault="silence")) as server:
+        models = backend(server)
+
+        async def cancelled() -> None:
+            call = asyncio.create_task(models.complete(request))
+            while not server.seen:
+                await asyncio.sleep(0.01)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+            await models.aclose()
+
+        asyncio.run(cancelled())
+    assert [(usage.tokens.output, usage.unconfirmed) for usage in request.bill.usages] == [(4096, True)]
 
 
 def test_too_many_requests_are_made_again_after_the_time_asked_for() -> None:
