@@ -29,7 +29,8 @@ from toolorchestra.envs.base.secrets import Secrets, key_in
 from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
 from toolorchestra.envs.models.rate_limits import EndpointLimits
-from toolorchestra.envs.models.streamed_reply import ErrorEvent, StreamedReply, Unreadable, take
+from toolorchestra.envs.models.streamed_reply import ErrorEvent, StreamedReply, Unreadable, take, usage_in
+from toolorchestra.envs.models.usage import usage_of, used_so_far
 from toolorchestra.envs.models.wire import (
     MOST_CORRECTIONS,
     MayPass,
@@ -44,8 +45,6 @@ from toolorchestra.envs.models.wire import (
     read,
     retry_after,
     text_of,
-    usage_of,
-    used_so_far,
 )
 from toolorchestra.envs.money.prices import Tokens, Usage
 
@@ -301,7 +300,7 @@ class OpenAiModels:
         reply = reply if isinstance(reply, Mapping) else {}
         error = reply.get("error", reply)
         code = error.get("code") if isinstance(error, Mapping) else None
-        if asked.status not in _PERHAPS_SERVED or reply.get("usage"):
+        if asked.status not in _PERHAPS_SERVED or usage_in(reply):
             self._book_refusal(reply, raw, sent, tried, traffic)
         text = redirected(asked.status, asked.headers) or raw.strip() or "no reason given"
         return Refusal(asked.status, code, self._told(text), retry_after(asked.headers))
@@ -323,7 +322,7 @@ class OpenAiModels:
         try:
             said = self._scrub(text_of(reply, tried.request, native=tried.native))
         except Unreadable:
-            if reply.get("usage") or reply.get("error"):
+            if usage_in(reply) or reply.get("error"):
                 self._book_refusal(reply, raw, sent, tried, traffic)
             raise
         tokens, estimated = usage_of(reply, sent, raw, said)
@@ -336,7 +335,7 @@ class OpenAiModels:
     ) -> None:
         """Book what a reply without an answer says that it used; nothing where it does not."""
         tried.settled = True
-        if isinstance(reply.get("usage"), Mapping):
+        if usage_in(reply):
             self._book(*usage_of(reply, sent, raw, ""), tried, traffic)
 
     def _book(self, tokens: Tokens, estimated: bool, tried: _CallHistory, traffic: EndpointLimits) -> Usage:

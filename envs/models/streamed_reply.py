@@ -25,12 +25,36 @@ END_SECONDS = 0.2
 """How long the end of the body is waited for after [DONE]: then the connection can be used again."""
 MOST_CALLS = 1_000
 """Limit of calls of tools in a reply."""
+INPUT, OUTPUT = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
+"""What servers call them."""
+STILL = 3
+"""So often a count of all that has been used does not stand still while the text grows."""
+SUMMED = "summed_of_pieces"
+"""Key of a usage that was put together from what each piece said."""
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _THOUGHTS = ("reasoning_content", "reasoning")
 
 
 class Unreadable(ValueError):
     """The server's reply is not what the protocol says."""
+
+
+def usage_in(reply: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The usage that a reply or a piece of one tells, wherever it stands."""
+    choices, groq = reply.get("choices"), reply.get("x_groq")
+    places = [reply, groq, choices[0] if isinstance(choices, list) and choices else None]
+    found = [
+        place["usage"] for place in places if isinstance(place, Mapping) and isinstance(place.get("usage"), Mapping)
+    ]
+    return found[0] if found else None
+
+
+def count_in(usage: Mapping[str, Any], names: tuple[str, ...], otherwise: int | None = None) -> int | None:
+    """A count by the first of its names that is there; None where it is none."""
+    said = next((usage[name] for name in names if usage.get(name) is not None), otherwise)
+    if isinstance(said, str) and said.isascii() and said.isdecimal() and len(said) < 16:
+        said = int(said)
+    return said if isinstance(said, int) and not isinstance(said, bool) and said >= 0 else None
 
 
 class ServerEvent(NamedTuple):
@@ -173,6 +197,10 @@ class StreamedReply:
         """Characters that the model has written: text, thoughts and calls."""
         self.characters_counted = 0
         """Characters that came before the last usage."""
+        self._counted = [0, 0]
+        """Output tokens of all usages together, and of the last one."""
+        self._adds, self._still = False, 0
+        self._most_input = 0
         self._scrub = scrub
         self._events = EventReader()
         self._plain: bytearray | None = None
@@ -232,8 +260,22 @@ class StreamedReply:
         if event.kind == "error" or chunk.get("error") or chunk.get("object") == "error":
             raise ErrorEvent(chunk.get("error") or chunk)
         self._read_choices(chunk.get("choices"))
-        if chunk.get("usage") is not None:
-            self.usage, self.characters_counted = chunk["usage"], self.characters
+        if (usage := usage_in(chunk)) is not None:
+            self._count(usage)
+            self.characters_counted = self.characters
+
+    def _count(self, usage: Mapping[str, Any]) -> None:
+        """Take a usage. Most servers say each time what has been used in all; one that falls, or stands still and still
+        while the text grows, says what each piece has used, which adds up."""
+        now, last = count_in(usage, OUTPUT, 0) or 0, self._counted[-1]
+        grown = self.characters > self.characters_counted
+        self._still = self._still + 1 if now == last > 0 and grown else 0
+        self._adds |= now < last or self._still == STILL
+        self._counted = [self._counted[0] + now, now]
+        self._most_input = max(self._most_input, count_in(usage, INPUT, 0) or 0)
+        self.usage = usage
+        if self._adds:
+            self.usage = {INPUT[0]: self._most_input, OUTPUT[0]: self._counted[0], SUMMED: True}
 
     def _read_choices(self, choices: Any) -> None:
         if not isinstance(choices, list | None):

@@ -119,7 +119,7 @@ def test_what_may_have_been_served_and_was_not_read_counts_at_the_most_it_can_ha
 def test_usage_inside_a_refusal_is_billed(status: int) -> None:
     request = held()
     body = {"error": {"message": "it broke"}, **PAID}
-    with Loopback(lambda _: ServerReply(body=body, status=status)) as server, pytest.raises((Outage, ToolError)):
+    with Loopback(lambda _: ServerReply(body=body, status=status)) as server, pytest.raises((Outage, ConfigError)):
         run(backend(server, retries=0), request)
     assert [(usage.tokens, usage.unconfirmed) for usage in request.bill.usages] == [(Tokens(9, 0, 4, 0), False)]
 
@@ -130,7 +130,7 @@ def test_usage_inside_a_refusal_is_billed(status: int) -> None:
 )
 def test_what_a_server_refuses_is_paid_by_nobody(reply: ServerReply) -> None:
     request = held()
-    with Loopback(lambda _: reply) as server, pytest.raises((Outage, ToolError)):
+    with Loopback(lambda _: reply) as server, pytest.raises((Outage, ConfigError)):
         run(backend(server, retries=0), request)
     assert request.bill.usages == []
 

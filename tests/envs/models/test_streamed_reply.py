@@ -12,7 +12,8 @@ import pytest
 
 from tests.support.loopback import event
 from toolorchestra.envs.models.streamed_reply import MOST_CALLS, ErrorEvent, EventReader, StreamedReply, take
-from toolorchestra.envs.models.wire import Sent, Unreadable, used_so_far
+from toolorchestra.envs.models.usage import used_so_far
+from toolorchestra.envs.models.wire import Sent, Unreadable
 from toolorchestra.envs.money.prices import Tokens
 
 STREAM = (
@@ -170,7 +171,7 @@ def test_what_a_broken_stream_used(usage: Any, before: str, after: str, tokens: 
     streamed = StreamedReply(lambda text: text)
     streamed.feed(chunk(content=before))
     if usage is not None:
-        streamed.feed(f"data: {json.dumps({'usage': {'prompt_tokens': 1, 'completion_tokens': 1}})}\n\n".encode())
+        streamed.feed(f"data: {json.dumps({'usage': {'prompt_tokens': 1, 'completion_tokens': 0}})}\n\n".encode())
         streamed.feed(f"data: {json.dumps({'usage': usage})}\n\n".encode())
     streamed.feed(chunk(content=after))
     assert used_so_far(streamed, SENT) == (tokens, tokens.input == 90)

@@ -1,0 +1,79 @@
+"""What a reply used, by what its server says of it, in OpenAI's words or in others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from toolorchestra.envs.models.streamed_reply import INPUT, OUTPUT, SUMMED, StreamedReply, count_in, usage_in
+from toolorchestra.envs.models.wire import CHARACTERS_PER_TOKEN, Sent
+from toolorchestra.envs.money.prices import Tokens
+
+CHARACTERS_OF_THE_LONGEST_TOKEN = 200
+"""More text than this for each token that is said to be used cannot be true: the longest tokens are rows of blanks."""
+MOST_TOKENS = 10_000_000
+"""No model reads and writes more in one request, whatever its server says."""
+
+
+class Counted(NamedTuple):
+    """What a server says that a reply used."""
+
+    tokens: Tokens
+    odd: bool
+    """Whether it is more than can be checked: more than was sent or allowed. It is billed, since it adds up."""
+
+
+def usage_of(reply: Mapping[str, Any], sent: Sent, raw: str, said: str) -> tuple[Tokens, bool]:
+    """The tokens by disjoint class, and whether they are marked: had to be estimated since the reply's count makes no
+    sense, or are more than can be checked."""
+    counted = counted_of(reply, sent, raw)
+    if counted is not None and len(said) <= CHARACTERS_OF_THE_LONGEST_TOKEN * sum(counted.tokens[2:]):
+        return counted
+    out = min(-(-len(said) // CHARACTERS_PER_TOKEN), sent.output_tokens)
+    return Tokens(sent.characters // CHARACTERS_PER_TOKEN, 0, out, 0), True
+
+
+def used_so_far(streamed: StreamedReply, sent: Sent) -> tuple[Tokens, bool]:
+    """The tokens of a streamed reply that broke off: those that the server had counted, and by estimate those of the
+    characters that came after; and whether its input was counted."""
+    counted, characters = counted_of({"usage": streamed.usage}, sent, streamed.raw), streamed.characters_counted
+    if counted is None or characters > CHARACTERS_OF_THE_LONGEST_TOKEN * sum(counted.tokens[2:]):
+        counted, characters = None, 0
+    known = Tokens(sent.characters // CHARACTERS_PER_TOKEN) if counted is None else counted.tokens
+    room = max(0, sent.output_tokens - known.output - known.reasoning)
+    more = -(-(streamed.characters - characters) // CHARACTERS_PER_TOKEN)
+    return known._replace(output=known.output + min(more, room)), counted is not None
+
+
+def counted_of(reply: Mapping[str, Any], sent: Sent, raw: str) -> Counted | None:
+    """What the reply says it used, or None where that cannot be: next to none for a long text; and where its total does
+    not bear it out, more input than the request has bytes, or more output than was allowed and than the reply has
+    bytes. Tokens of thought that stand beside the output, and tokens that the total alone has, are output too."""
+    usage = usage_in(reply)
+    if usage is None:
+        return None
+    prompt, completion = count_in(usage, INPUT), count_in(usage, OUTPUT, 0)
+    cached = _detail(usage, INPUT, "cached_tokens", "prompt_cache_hit_tokens")
+    reasoning, total = _detail(usage, OUTPUT, "reasoning_tokens"), count_in(usage, ("total_tokens",))
+    if prompt is None or completion is None or cached is None or reasoning is None or cached > prompt:
+        return None
+    if prompt < sent.characters / CHARACTERS_OF_THE_LONGEST_TOKEN:
+        return None
+    apart = reasoning > completion or (total is not None and total == prompt + completion + reasoning)
+    output = completion if apart else completion - reasoning
+    more = max(0, (total or 0) - prompt - output - reasoning)
+    odd = bool(more or usage.get(SUMMED) or prompt > sent.most_tokens
+               or output + reasoning > max(sent.output_tokens, len(raw.encode("utf-8", "replace"))))  # fmt: skip
+    adds_up = total is not None and prompt + output + reasoning <= total <= MOST_TOKENS
+    if odd and not (adds_up or usage.get(SUMMED)):
+        return None
+    return Counted(Tokens(prompt - cached, cached, output + more, reasoning), odd)
+
+
+def _detail(usage: Mapping[str, Any], of: tuple[str, ...], key: str, beside: str = "") -> int | None:
+    """A part of a count: it stands in a table of its own, or beside the count. 0 where it is not told."""
+    tables = [usage[f"{name}_details"] for name in of if isinstance(usage.get(f"{name}_details"), Mapping)]
+    for table in tables:
+        if table.get(key) is not None:
+            return count_in(table, (key,))
+    return count_in(usage, (beside,), 0)
