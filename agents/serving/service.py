@@ -338,6 +338,8 @@ class PolicyService:
         task.add_done_callback(self._expiring.discard)
 
     def _end(self, session: ClientSession, solution: Solution) -> None:
+        if session not in self._open:  # ended twice: by a client that has gone, and by the end of the server
+            return
         self._open.discard(session)
         self.accounts.end(session.request_id, session.running.episode.ledger.nano_usd)
         row = self._shown(solution)

@@ -1,0 +1,190 @@
+"""`toolorchestra serve` as a process: killed in the middle, told to stop, and two of them on one database."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from tests.agents.serving.test_serve import BACKENDS, PARIS
+from tests.support.loopback import Loopback, ServerReply
+from toolorchestra.agents.serving.accounts import Accounts, new_key, read_keys
+from toolorchestra.envs.money.prices import NANO
+
+ASK = {
+    "model": "always:answer-1",
+    "messages": [{"role": "user", "content": "Capital of France?"}],
+    "orchestrator_tools": ["answer"],
+    "budget_usd": 0.5,
+}
+
+
+class Process:
+    """A server that was started by the command line."""
+
+    def __init__(self, folder: Path, expert: Loopback, *options: str) -> None:
+        (folder / "backends.toml").write_text(BACKENDS.format(url=expert.base_url))
+        words = ["serve", "always:answer-1", "--backends", str(folder / "backends.toml"), "--port", "0"]
+        command = [sys.executable, "-m", "toolorchestra", *words, "--out", str(folder / "out"), *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder)
+        assert self.process.stdout is not None
+        self.said: list[str] = []
+        for line in self.process.stdout:
+            self.said.append(line)
+            if " at http" in line:
+                self.url = line.split(" at ")[1].split("/v1")[0]
+                break
+        while not self._there():
+            time.sleep(0.02)
+
+    def end(self, number: int, seconds: float = 15.0) -> int:
+        """Send a signal, and wait for the end."""
+        assert self.process.stdout is not None
+        self.process.send_signal(number)
+        try:
+            return self.process.wait(seconds)
+        finally:
+            self.process.kill()
+            self.process.stdout.close()
+
+    def _there(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health").status_code == 200
+        except httpx.ConnectError:
+            return False
+
+    def ask(self, key: str = "", seconds: float = 30.0) -> httpx.Response:
+        """Ask one question."""
+        head = {"authorization": f"Bearer {key}"} if key else {}
+        return httpx.post(f"{self.url}/v1/chat/completions", json=ASK, timeout=seconds, headers=head)
+
+    def ask_aside(self) -> list[Any]:
+        """Ask in a thread; the answer, or what went wrong, comes into the list."""
+        came: list[Any] = []
+
+        def ask() -> None:
+            try:
+                came.append(self.ask())
+            except httpx.HTTPError as err:
+                came.append(err)
+
+        threading.Thread(target=ask, daemon=True).start()
+        return came
+
+
+def wait_for(what: Any, seconds: float = 10.0) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until, "it did not come"
+        time.sleep(0.02)
+
+
+def test_what_was_in_flight_at_kill_9_is_marked_and_stays_set_aside(tmp_path: Path) -> None:
+    database = str(tmp_path / "accounts.sqlite")
+    options = ("--database", database, "--replica", "one")
+    with Loopback(lambda asked: ServerReply("<answer>Paris</answer>", seconds=60.0)) as expert:
+        server = Process(tmp_path, expert, *options)
+        came = server.ask_aside()
+        wait_for(lambda: expert.seen)
+        server.end(signal.SIGKILL)
+        wait_for(lambda: came)
+        again = Process(tmp_path, expert, *options)
+        assert "1 requests were in flight when this server was killed" in "".join(again.said)
+        again.end(signal.SIGKILL)
+    kept = Accounts(database=database, replica="two")
+    (account,) = kept.accounts()
+    assert (account.held + account.spent) == NANO // 2  # nobody knows what the request has cost
+    assert kept.release_lost() == 1
+    assert kept.accounts()[0].held == 0
+    kept.close()
+
+
+def test_sigterm_lets_requests_end(tmp_path: Path) -> None:
+    with Loopback(lambda asked: ServerReply("<answer>Paris</answer>", seconds=1.5)) as expert:
+        server = Process(tmp_path, expert)
+        came = server.ask_aside()
+        wait_for(lambda: expert.seen)
+        assert server.end(signal.SIGTERM) in (0, -signal.SIGTERM)
+        wait_for(lambda: came)
+        assert came[0].json()["choices"][0]["message"]["content"] == "Paris"
+
+
+def test_sigterm_ends_what_takes_longer_than_the_drain(tmp_path: Path) -> None:
+    with Loopback(lambda asked: ServerReply("<answer>Paris</answer>", seconds=60.0)) as expert:
+        server = Process(tmp_path, expert, "--drain-seconds", "1")
+        server.ask_aside()
+        wait_for(lambda: expert.seen)
+        assert server.end(signal.SIGTERM) in (0, -signal.SIGTERM)
+    (row,) = [line for file in (tmp_path / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
+    assert '"ended": "cancelled"' in row
+    kept = Accounts(database=str(tmp_path / "out" / "accounts.sqlite"), replica="x")
+    assert kept.accounts()[0].held == 0
+    kept.close()
+
+
+# -- Postgres ----------------------------------------------------------------------------------------------------------
+
+INITDB = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))), None)
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[str]:
+    """An empty Postgres of its own, from Debian's package."""
+    pytest.importorskip("psycopg")
+    if INITDB is None:
+        pytest.skip("no Postgres: apt-get install postgresql")
+    place = Path("/tmp") / f"pg-{os.getpid()}"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    user = "postgres" if os.getuid() == 0 else None
+    if user:
+        shutil.chown(place, user)
+    told: dict[str, Any] = {"user": user, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": place}
+    subprocess.run([INITDB, "-D", place / "data", "-N", "-A", "trust", "-U", "postgres"], check=True, **told)
+    server = subprocess.Popen([INITDB.with_name("postgres"), "-D", place / "data", "-k", place, "-h", "", "-F"], **told)
+    try:
+        wait_for(lambda: list(place.glob(".s.PGSQL.*")))
+        time.sleep(0.3)
+        yield f"postgresql:///postgres?host={place}&user=postgres"
+    finally:
+        server.send_signal(signal.SIGINT)  # SIGTERM waits for every client
+        server.wait(20)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def test_two_replicas_on_one_postgres_hold_a_keys_limit_together(tmp_path: Path, postgres: str) -> None:
+    key, lines = new_key("alice")
+    (tmp_path / "keys.toml").write_text(lines.replace("usd = 10.0", "usd = 0.07").replace("= 60", "= 6000"))
+    options = ("--keys", str(tmp_path / "keys.toml"), "--database", postgres)
+    with Loopback(lambda asked: PARIS) as expert:
+        servers = [Process(tmp_path, expert, *options, "--replica", name) for name in ("one", "two")]
+        try:
+            ends: list[str] = []
+
+            def ask(server: Process) -> None:
+                for _ in range(20):
+                    told = server.ask(key)
+                    ends.append(told.json()["ended"] if told.status_code == 200 else str(told.status_code))
+
+            asking = [threading.Thread(target=ask, args=(server,)) for server in servers]
+            [one.start() for one in asking]
+            [one.join() for one in asking]
+        finally:
+            [server.end(signal.SIGTERM) for server in servers]
+        answered = len(expert.seen)
+    kept = Accounts(read_keys(tmp_path / "keys.toml"), postgres)
+    account = next(one for one in kept.accounts() if one.name == "alice")
+    kept.close()
+    assert account.held == 0
+    assert answered * 0.0101 * NANO <= account.spent <= 0.0705 * NANO  # a rule's last turn is counted when it is made
+    assert ends.count("answered") == answered == 6
