@@ -315,8 +315,10 @@ class PolicyService:
         )
 
     def _step(self, session: ClientSession, episode: Episode, step: Step) -> None:
+        if episode.over:  # its end books it
+            return
         self.accounts.book(session.request_id, episode.ledger.nano_usd)
-        if session.watch is not None and not episode.over:
+        if session.watch is not None:
             session.watch(told_step(step))
 
     async def _stop(self, session: ClientSession, ended: str) -> None:

@@ -109,9 +109,14 @@ def _known(shape: Any, steps: Steps) -> list[str]:
     if get_origin(shape) in (Union, UnionType):
         return [key for one in inner for key in _known(one, steps)]
     if get_origin(shape) is None and hasattr(shape, "__annotations__"):
-        hints = get_type_hints(shape)
+        hints = _hints(shape)
         return _known(hints.get(str(steps[0])), steps[1:]) if steps else list(hints)
     return _known(inner[-1], steps[1:]) if steps and inner else []
+
+
+@cache
+def _hints(shape: Any) -> dict[str, Any]:
+    return get_type_hints(shape)
 
 
 def _shown(value: object) -> str:
