@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from scripts.bench_endpoints import served as expert_of
 
-MODEL = "always:answer-1"
+MODEL, OURS = "always:answer-1", "toolorchestra serve"
 QUESTION = "What is the capital of France? " * 20
 IN_FLIGHT = (1, 64, 512)
 BACKENDS = """
@@ -86,16 +86,12 @@ def cpu_seconds(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-async def ask(url: str, requests: int, in_flight: int) -> tuple[float, list[float]]:
+async def ask(asked: Asked, requests: int, in_flight: int) -> tuple[float, list[float]]:
     """Requests over kept connections, by a client that costs little: the seconds, and each one's milliseconds."""
-    host, _, path = url.removeprefix("http://").partition("/")
-    body = json.dumps(
-        {"model": MODEL, "messages": [{"role": "user", "content": QUESTION}], "orchestrator_tools": ["answer"]}
-        if "litellm" not in url and "direct" not in url
-        else {"model": MODEL, "messages": [{"role": "user", "content": QUESTION}]}
-    ).encode()
-    path = path.replace("direct", "").replace("litellm", "")
-    head = f"POST /{path}chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+    host, _, path = asked.url.removeprefix("http://").partition("/")
+    own = {"orchestrator_tools": ["answer"]} if asked.name == OURS else {}
+    body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": QUESTION}], **own}).encode()
+    head = f"POST /{path}/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
     sent = f"{head}authorization: Bearer none\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
     left, times = iter(range(requests)), []
 
@@ -105,24 +101,28 @@ async def ask(url: str, requests: int, in_flight: int) -> tuple[float, list[floa
         for _ in left:
             began = time.perf_counter()
             writer.write(sent)
-            got = await reader.readuntil(b"\r\n\r\n")
-            status = got.split(b" ", 2)[1]
-            if b"chunked" in got.lower():
-                while (size := int(await reader.readline(), 16)) or not await reader.readline():
-                    await reader.readexactly(size + 2)
-                    if not size:
-                        break
-            else:
-                length = next(line for line in got.lower().split(b"\r\n") if line.startswith(b"content-length"))
-                await reader.readexactly(int(length.split(b":")[1]))
-            if status != b"200":
-                raise SystemExit(f"{url} answers {status.decode()}")
+            got = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = next(line for line in got.split(b"\r\n") if line.startswith(b"content-length"))
+            answer = await reader.readexactly(int(length.split(b":")[1]))
+            if b" 200 " not in got.partition(b"\r\n")[0]:
+                raise SystemExit(f"{asked.name}: {got.partition(b'date')[0]!r} {answer[:200]!r}")
             times.append((time.perf_counter() - began) * 1e3)
         writer.close()
 
     began = time.perf_counter()
     await asyncio.gather(*[one() for _ in range(in_flight)])
     return time.perf_counter() - began, times
+
+
+def measured(asked: Asked, requests: int, in_flight: int) -> str:
+    """A row of the table."""
+    asyncio.run(ask(asked, max(in_flight, 20), in_flight))  # connections and caches
+    before = cpu_seconds(asked.pid) if asked.pid else 0.0
+    seconds, times = asyncio.run(ask(asked, requests, in_flight))
+    cpu = (cpu_seconds(asked.pid) - before) / requests * 1e3 if asked.pid else float("nan")
+    p99 = statistics.quantiles(times, n=100)[98]
+    told = f"{requests / seconds:12.0f}{statistics.median(times):12.2f}{p99:10.2f}{cpu:8.2f}"
+    return f"{asked.name:22}{in_flight:10}{told}"
 
 
 def main() -> None:
@@ -135,27 +135,28 @@ def main() -> None:
         expert = stack.enter_context(expert_of())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "backends.toml").write_text(BACKENDS.format(url=expert))
-        port = free_port()
-        command = [sys.executable, "-m", "toolorchestra", "serve", MODEL, "--port", str(port), "--out", str(folder / "out")]
-        command += ["--backends", str(folder / "backends.toml"), "--at-once", "1024", "--queue", "1024"]
-        direct = Asked("the expert itself", expert.removesuffix("/v1") + "/directv1/", 0)
-        everybody = [direct, stack.enter_context(started("toolorchestra serve", command, port, "/v1/"))]
+        (folder / "litellm.yaml").write_text(LITELLM.format(url=expert, model=MODEL))
+        port, other = free_port(), free_port()
+        serve = [
+            sys.executable,
+            "-m",
+            "toolorchestra",
+            "serve",
+            MODEL,
+            "--port",
+            str(port),
+            "--out",
+            str(folder / "out"),
+        ]
+        serve += ["--backends", str(folder / "backends.toml"), "--at-once", "1024", "--queue", "1024"]
+        everybody = [Asked("the expert itself", expert, 0), stack.enter_context(started(OURS, serve, port, "/v1"))]
         if given.litellm:
-            (folder / "litellm.yaml").write_text(LITELLM.format(url=expert, model=MODEL))
-            port = free_port()
-            command = [given.litellm, "--config", str(folder / "litellm.yaml"), "--port", str(port), "--num_workers", "1"]
-            everybody.append(stack.enter_context(started("LiteLLM's proxy", command, port, "/litellmv1/")))
+            proxy = [given.litellm, "--config", str(folder / "litellm.yaml"), "--port", str(other)]
+            everybody.append(stack.enter_context(started("LiteLLM's proxy", proxy, other, "/v1")))
         print(f"{'':22}{'in flight':>10}{'requests/s':>12}{'ms, median':>12}{'ms, p99':>10}{'CPU ms':>8}")
         for in_flight in IN_FLIGHT:
             for asked in everybody:
-                asyncio.run(ask(asked.url, max(in_flight, 20), in_flight))  # connections and caches
-                number = given.requests if in_flight > 1 else given.requests // 4
-                before = cpu_seconds(asked.pid) if asked.pid else 0.0
-                seconds, times = asyncio.run(ask(asked.url, number, in_flight))
-                cpu = (cpu_seconds(asked.pid) - before) / number * 1e3 if asked.pid else float("nan")
-                p99 = statistics.quantiles(times, n=100)[98]
-                told = f"{number / seconds:12.0f}{statistics.median(times):12.2f}{p99:10.2f}{cpu:8.2f}"
-                print(f"{asked.name:22}{in_flight:10}{told}", flush=True)
+                print(measured(asked, given.requests // (4 if in_flight == 1 else 1), in_flight), flush=True)
 
 
 if __name__ == "__main__":
