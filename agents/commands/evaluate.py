@@ -38,11 +38,14 @@ from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, digest_
 from toolorchestra.agents.evaluation.statistics import share_of
 from toolorchestra.agents.evaluation.summary import summarise, tally
 from toolorchestra.agents.evaluation.summary_tables import as_text
+from toolorchestra.agents.policies.base import unreal
 from toolorchestra.agents.reports.page import write_page
-from toolorchestra.envs.base.errors import ConfigError, one_line, spelled
+from toolorchestra.envs.base.errors import ConfigError, Outage, one_line, spelled
 from toolorchestra.envs.base.files import held, write_json
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.models.wire import TEMPLATE_TOKENS
+from toolorchestra.envs.money.ledger import most_nano_usd
 from toolorchestra.envs.money.prices import NANO
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools.backends import Backing
@@ -96,18 +99,53 @@ def _played(
     evaluation = EvaluationRun.open(
         folder, _asked(given), contests, resume=given.resume, allow_changed=given.allow_changed
     )
+    evaluation.stop_after = given.stop_after_failures
     if cap is not None:
         cap.add(evaluation.nano_usd)
+        for line in _too_dear(contests, cap):
+            say(line)
     asyncio.run(_play_all(given, evaluation, contests, backing))
     _show(given, evaluation, contests)
-    if isinstance(evaluation.ended_by, ConfigError) and folder is not None and evaluation.rows:
-        raise ConfigError(
-            f"{evaluation.ended_by}; mend it, then go on with --resume (and with {_ALLOW})",
-            command_line=evaluation.ended_by.command_line,
-        )
-    if evaluation.ended_by is not None:
-        raise evaluation.ended_by
-    return FAILED if any(row.status == "failed" for row in evaluation.rows.values()) else DONE
+    _say_cap(evaluation, contests, cap)
+    ended_by = evaluation.ended_by
+    if isinstance(ended_by, ConfigError | Outage) and folder is not None and evaluation.rows:
+        told = f"{ended_by}; mend it, then go on with --resume (and with {_ALLOW})"
+        raise type(ended_by)(told, command_line=ended_by.command_line)
+    if ended_by is not None:
+        raise ended_by
+    status = {row.status for row in evaluation.rows.values()}
+    return FAILED if "failed" in status or "ended" not in status else DONE
+
+
+def _too_dear(contests: Sequence[Contest], cap: SpendCap) -> list[str]:
+    """The models that will never be asked: one reply may cost more than the whole cap."""
+    most: dict[str, int] = {}
+    for contest in contests:
+        source: Any = contest.made.source
+        named = source.backing.wanted.endpoints if not unreal(contest.made) else None
+        if named is None or not contest.trials:
+            continue
+        episode = contest.made.start(contest.trials[0].seed, {"task_id": contest.trials[0].task}).episode
+        offered = {offer.model for tool in episode.world.toolbox for offer in tool.offers}
+        for model in sorted(filter(named.names, offered | set(source.backing.wanted.judges))):
+            most[model] = most_nano_usd(episode.sheet, model, TEMPLATE_TOKENS, named.served(model).output_tokens)
+    return [
+        f"one reply of {model} may cost {nano / NANO:.4g} $, and the cap has {cap.free_nano_usd / NANO:.4g} $ left: it "
+        "will not be asked; raise --spend-cap, or lower output_tokens of its entry"
+        for model, nano in most.items()
+        if nano > cap.free_nano_usd
+    ]
+
+
+def _say_cap(evaluation: EvaluationRun, contests: Sequence[Contest], cap: SpendCap | None) -> None:
+    """Why trials were cut, or did not begin."""
+    rows = evaluation.rows.values()
+    lacking = sum(len(contest.trials) for contest in contests) - sum(row.status != "cut" for row in rows)
+    if cap is None or not lacking or evaluation.ended_by is not None:
+        return
+    costs = [row.nano_usd for row in rows if row.status == "ended"]
+    each = f"; a trial that ended cost up to {max(costs) / NANO:.4g} $" if costs else ""
+    say(f"{lacking} trials were cut or did not begin: {cap.told()}{each}")
 
 
 def _estimate(like: Sequence[Path], contests: Sequence[Contest], at_once: int) -> int:
@@ -132,7 +170,7 @@ def _simulated(made: EpisodeFactory) -> EpisodeFactory | None:
 
 def _asked(given: EvaluateOptions) -> dict[str, Any]:
     """What a resumed run must have been asked too. How fast and how long it may go on may change."""
-    free = ("out", "resume", "at_once", "spend_cap", "estimate", "allow_changed")
+    free = ("out", "resume", "stop_after_failures", "at_once", "spend_cap", "estimate", "allow_changed")
     asked = {name: value for name, value in asdict(given).items() if name not in free}
     return {**asked, "cache": backend_words(given.backends).get("cache", "")}
 

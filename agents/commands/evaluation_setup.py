@@ -136,6 +136,9 @@ class EvaluateOptions:
     otherwise."""
     spend_cap: float | None = None
     """Dollars that the whole run may cost."""
+    stop_after_failures: float | None = None
+    """How many trials may fail before no other begins; below 1 a share of them. A wrong setting and credit that is gone
+    always stop the run."""
     at_once: int = 64
     """How many trials are played at the same time."""
     estimate: tuple[Path, ...] | None = None
@@ -151,6 +154,8 @@ class EvaluateOptions:
     def __post_init__(self) -> None:
         check_counts(self, {"tasks": 1, "at_once": 1, "trials": 1})
         check_spend_cap(self.spend_cap)
+        if self.stop_after_failures is not None and not 0 < self.stop_after_failures < float("inf"):
+            raise ConfigError(f"--stop-after-failures: a number above 0 expected, got {self.stop_after_failures!r}")
 
 
 class PlayedEnv(NamedTuple):

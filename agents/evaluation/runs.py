@@ -40,6 +40,7 @@ from toolorchestra.envs.money.ledger import NO_REPLIES, Replies
 from toolorchestra.envs.wrappers.record import trajectory_line
 
 RunKey = tuple[str, str, str, str, int]
+LEAST_ROWS = 10
 SILENT = 5
 """Replies without a word that tell that a model is not as it should be, where it never said one."""
 
@@ -83,6 +84,8 @@ class EvaluationRun:
     """What players that learn first paid for it, in words."""
     ended_by: BaseException | None = None
     """What broke the run off."""
+    stop_after: float | None = None
+    """How many trials may fail; below 1, which share of them, once there are ten."""
     replies: dict[str, Replies] = field(default_factory=dict)
     """What came of the requests to each model, over all rows."""
     cached: bool = False
@@ -219,6 +222,14 @@ class EvaluationRun:
                 self._lose(model, why)
                 return why
         return ""
+
+    def too_many_failures(self) -> str:
+        """In a sentence that more trials have failed than the run is to bear; "" where they have not."""
+        if self.stop_after is None:
+            return ""
+        failed, there, most = sum(row.status == "failed" for row in self.rows.values()), len(self.rows), self.stop_after
+        stops = failed >= most if most >= 1 else failed > most * max(there, LEAST_ROWS)
+        return f"{failed} of {there} trials failed, and after {most:g} the run is to stop" if stops else ""
 
     def _lose(self, model: str, why: str) -> None:
         for key, row in self.rows.items():

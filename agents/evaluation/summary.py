@@ -96,6 +96,9 @@ class Figures:
     tasks: int
     trials: TrialCounts
     accuracy: Share
+    of_played: Share
+    """The share of those that were played: what was not is left out by its place in the order, which says nothing of
+    its outcome."""
     pass_hat: Mapping[int, Interval]
     pass_at: Mapping[int, Interval]
     cents: Spread | None
@@ -164,10 +167,15 @@ def unknown_note(figures: Figures) -> str:
         return ""
     parts = [f"{n} {name}" for n, name in ((trials.failed, "failed"), (trials.cut, "cut")) if n]
     parts += [f"{trials.unplayed} not played"] if trials.unplayed else []
-    return (
+    told = (
         f"{figures.env} {figures.split}, {figures.policy}: {share.right:.6g} right, {trials.unknown} not known "
         f"({', '.join(parts)}), of {share.trials}: {100 * share.low:.3g}-{100 * share.high:.3g} %."
     )
+    played, span = figures.of_played, figures.of_played.interval
+    if not trials.unplayed or not played.trials:
+        return told
+    known = f"{100 * played.low:.3g}" + (f"-{100 * played.high:.3g}" if played.unknown else "")
+    return f"{told} Of the {played.trials} that were played: {known} % ({100 * span.low:.3g}-{100 * span.high:.3g})."
 
 
 def as_plain(value: Any) -> Any:
@@ -286,6 +294,7 @@ def _figures(
         tasks=len({row.task for row in rows}),
         trials=trials,
         accuracy=share_of(tallies),
+        of_played=share_of(tallies_of(rows)),
         pass_hat=pass_rates(tallies, pass_hat),
         pass_at=pass_rates(tallies, pass_at),
         cents=_spread([100 * row.agent_usd for row in ended]),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from toolorchestra.agents.evaluation.rows import EvaluationRow, Status, bill_of
 from toolorchestra.agents.policies.base import unreal
 from toolorchestra.envs.base.cassette import PAYER
-from toolorchestra.envs.base.errors import ConfigError, WrongSetting, one_line
+from toolorchestra.envs.base.errors import ConfigError, Outage, WrongSetting, one_line
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.factory import EpisodeFactory, Started
 from toolorchestra.envs.money.prices import NANO, Usage
@@ -32,6 +32,8 @@ _OPENING = ("task", "preference", "budget", "price_sheet")
 """What the trajectory keeps of what an episode's start told."""
 _CAP_REFUSED = ("the spend cap was used up", "nothing was sent")
 """What a failure says where the spend cap is its cause."""
+_NO_CREDIT = ("no credit left", "quota is used up")
+"""What a failure says where an account cannot pay for more."""
 _TRIES = 20
 """Draws for each new task, where most have been drawn already."""
 
@@ -313,11 +315,12 @@ class ContestPlay:
         self._episodes: dict[RunKey, Episode] = {}
         self._again = run.retried() if run.cached else {}
         """What trials have cost that a cache bills anew."""
-        self._wrong: ConfigError | None = None
-        """What is wrong with the run's settings. Then no trial is begun any more."""
+        self._wrong: Exception | None = None
+        """Why no trial is begun any more: a wrong setting, no credit, or too many failures."""
 
     async def play(self) -> None:
-        """Play to the end. Raises ConfigError where a setting is wrong, when all that had begun has ended."""
+        """Play to the end. Raises ConfigError where a setting is wrong, and Outage where the credit is gone or too many
+        trials have failed, when all that had begun has ended."""
         wanted = [trial for trial in self._contest.trials if trial.key not in self._run.rows]
         playing = [asyncio.create_task(self._one(trial)) for trial in wanted]
         try:
@@ -341,12 +344,21 @@ class ContestPlay:
                 self._spending.ended(trial, None)
                 return
             done = await self._played(trial)
-            self._wrong = self._wrong or done.wrong
             self._run.add(done.row, done.trajectory)
-            if self._wrong is None and self._real and (silent := self._run.silent(done.row.replies)):
-                self._wrong = WrongSetting(silent)
+            self._wrong = self._wrong or self._told_by(done)
             if self._watch is not None:
                 self._watch(done.row)
+
+    def _told_by(self, done: PlayedTrial) -> Exception | None:
+        """What a trial tells of those to come: that they would fail too."""
+        row = done.row
+        if done.wrong is not None:
+            return done.wrong
+        if any(words in row.failure for words in _NO_CREDIT):
+            return Outage(row.failure)
+        if self._real and (silent := self._run.silent(row.replies)):
+            return WrongSetting(silent)
+        return Outage(told) if (told := self._run.too_many_failures()) else None
 
     async def _played(self, trial: Trial) -> PlayedTrial:
         PAYER.set(f"{self._run.run_id}|{'|'.join(map(str, trial.key))}")

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, ConfigError, no_such, require
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
-from toolorchestra.envs.money.prices import Usage
+from toolorchestra.envs.money.prices import ORCHESTRATOR, Usage
 
 
 class Move(NamedTuple):
@@ -65,6 +65,12 @@ def unreal(factory: EpisodeFactory) -> bool:
     """Whether the environment's models are simulated, or it has none."""
     backing = getattr(factory.source, "backing", None)
     return backing is None or not backing.names_models
+
+
+def unasked(text: str, episode: Episode, *, simulated: bool) -> Move:
+    """A move that no model made. Over simulated experts the orchestrator's own tokens are estimated for it, so that its
+    bill is like a model's; over real ones nothing was paid for it."""
+    return Move(text, None if simulated else Usage(episode.rules.orchestrator, ORCHESTRATOR))
 
 
 def draws(seed: int, episode: Episode) -> random.Random:

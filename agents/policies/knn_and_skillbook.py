@@ -25,7 +25,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.policies.base import Move, PlayerOptions, digest, unreal
+from toolorchestra.agents.policies.base import Move, PlayerOptions, digest, unasked, unreal
 from toolorchestra.agents.policies.plans import STAGES, Plan, asked, can_follow, experts, follow, plans, question_world
 from toolorchestra.envs.base.errors import ConfigError, Outage, WrongSetting
 from toolorchestra.envs.episode.episode import Episode
@@ -206,7 +206,8 @@ async def _play(train: EpisodeFactory, plan: Plan, seed: int, gates: Gates) -> _
     episode = train.start(seed).episode
     await begin(episode, gates)
     while not episode.over:
-        await advance(episode, follow(plan, episode), gates)
+        move = unasked(follow(plan, episode), episode, simulated=unreal(train))
+        await advance(episode, move.text, gates, move.usage)
         if train.rules.spend_cap is not None and train.rules.spend_cap.used_up:
             raise Outage("the spend cap was used up while plans were learnt from train tasks")
     if episode.failure and episode.failure.setting:
@@ -358,7 +359,7 @@ class FittedPlayer:
         """Follow the plan that was chosen for this episode."""
         if self._known is None:
             await self.prepare()
-        return Move(follow(self._plan(episode), episode), None)
+        return unasked(follow(self._plan(episode), episode), episode, simulated=self.simulated)
 
     def _plan(self, episode: Episode) -> Plan:
         key = (episode.task_id, episode.context.seed, episode.sheet.sheet_id, episode.world.toolbox.keys)

@@ -15,7 +15,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from toolorchestra.agents.policies import baselines
-from toolorchestra.agents.policies.base import Move, Player, PlayerOptions, digest, draws, unreal
+from toolorchestra.agents.policies.base import Move, Player, PlayerOptions, digest, draws, unasked, unreal
 from toolorchestra.agents.policies.baselines import PREFIX as ALWAYS
 from toolorchestra.agents.policies.baselines import Baseline, RandomPolicy, always, always_refusal, baseline
 from toolorchestra.agents.policies.chat_player import CHAT, NAMED, NO_ENDPOINT, REFERENCE, chat_player, chat_refusal
@@ -66,7 +66,7 @@ class RulePlayer:
 
     async def move(self, episode: Episode) -> Move:
         """Move by the rule."""
-        return Move(self._rule(episode), None)
+        return unasked(self._rule(episode), episode, simulated=self.simulated)
 
 
 def player(name: str, factory: EpisodeFactory, seed: int = 0, options: PlayerOptions | None = None) -> Player:

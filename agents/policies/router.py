@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolorchestra.agents.policies.base import Move, draws, unreal
+from toolorchestra.agents.policies.base import Move, draws, unasked, unreal
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
@@ -141,7 +141,7 @@ class RouterPlayer:
         scores = self._router.scores(self._view.reader()(episode)).astype(np.float64)
         offered = np.where(self._view.mask(episode) == 1, scores, -np.inf)
         chosen = drawn(offered, self._router.how.temperature, draws(self._seed, episode).random())
-        return Move(self._view.text(chosen, episode), None)
+        return unasked(self._view.text(chosen, episode), episode, simulated=self.simulated)
 
 
 def drawn(scores: NDArray[np.float64], temperature: float, draw: float) -> int:

@@ -80,9 +80,10 @@ class SpendCap:
         """Raise when the cap is used up."""
         self._require_own_process()
         if self.used_up:
-            raise SpendCapReached(self._told())
+            raise SpendCapReached(self.told())
 
-    def _told(self) -> str:
+    def told(self) -> str:
+        """What the run has spent of its cap, in words, and what it could not pay."""
         spent, cap = plain(self._nano_spent, 9), plain(self._nano_cap, 9)
         text = f"the run has spent {spent} $ of its cap of {cap} $"
         if self._nano_unconfirmed:
@@ -140,7 +141,7 @@ class SpendCap:
             free = self._nano_free
             if self.used_up or (first.nano_usd > free and not self._nano_held):
                 self._refused = self._refused or (0 if self._nano_spent >= self._nano_cap else first.nano_usd)
-                first.refused = self._told()
+                first.refused = self.told()
             elif first.nano_usd > free:
                 return
             self._waiting.popleft()

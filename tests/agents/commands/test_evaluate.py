@@ -173,8 +173,9 @@ def test_the_progress_line_leaves_no_failed_trial_out() -> None:
 
 def test_a_spend_cap_holds_over_all_environments(tmp_path: Path, capsys: Capture) -> None:
     words = ["--split", "test", "--tasks", "9", "--policy", "cheapest", "--spend-cap", "0.0000001"]
-    assert evaluate.main([*words, "--out", str(tmp_path)]) == 0
+    assert evaluate.main([*words, "--out", str(tmp_path)]) == 1  # nothing is known
     out = capsys.readouterr().out
+    assert "18 trials were cut or did not begin: the run has spent " in out
     assert table(out, "HLE-v0 test")["cheapest"][1:3] == ["9", "0"]
     assert table(out, "FRAMES-v0 test")["cheapest"][1:4] == ["9", "0", "0.0-100.0"]
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
@@ -183,6 +184,54 @@ def test_a_spend_cap_holds_over_all_environments(tmp_path: Path, capsys: Capture
     for amount in ("0", "-1", "nan"):
         assert ended(evaluate.main, [*words[:-1], amount]) == 2
         assert "--spend-cap: a number of dollars above 0 expected" in unboxed(capsys.readouterr().err)
+
+
+def test_a_cap_below_one_reply_says_so_first(tmp_path: Path, capsys: Capture) -> None:
+    with Loopback(expert) as server:
+        words = [*HLE, "--tasks", "4", "--policy", "always:answer-1", "--backends", file_of(tmp_path, server)]
+        assert evaluate.main([*words, "--spend-cap", "0.005"]) == 1
+        assert not [asked for asked in server.seen if "<answer>" in asked.text]
+    out = capsys.readouterr().out
+    assert out.startswith("one reply of gpt-5 may cost 0.04")
+    assert "4 trials were cut or did not begin: the run has spent 0 $ of its cap" in out
+    assert "and the next request may cost" in out
+
+
+def test_a_policy_that_is_no_model_pays_for_none_over_real_backends(tmp_path: Path) -> None:
+    with Loopback(expert) as server:
+        words = [*HLE, "--tasks", "2", "--policy", "always:answer-1", "--backends", file_of(tmp_path, server)]
+        assert evaluate.main([*words, "--out", str(tmp_path / "run")]) == 0
+    for row in read_rows(tmp_path / "run"):
+        assert row.nano_usd_by_role["orchestrator"] == 0 < row.nano_usd_by_role["expert"]
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "begun", "says"),
+    [
+        (402, [], 9, "has no credit left for this account (402)"),
+        (410, ["--stop-after-failures", "3"], 11, "3 of 11 trials failed, and after 3 the run is to stop"),
+        (410, ["--stop-after-failures", "0.25"], 11, "3 of 11 trials failed, and after 0.25 the run is to stop"),
+        (410, [], 30, ""),
+    ],
+)
+def test_a_run_stops_when_it_would_only_go_on_failing(
+    status: int, words: list[str], begun: int, says: str, tmp_path: Path, capsys: Capture
+) -> None:
+    answers = 0
+
+    def reply(asked: ReceivedRequest) -> ServerReply:
+        nonlocal answers
+        answers += "<answer>" in asked.text
+        return ServerReply("no more", status) if answers > 8 else expert(asked)
+
+    with Loopback(reply) as server:
+        file = file_of(tmp_path, server, retries=0, failures_to_open=1000)
+        words += [*HLE, "--tasks", "30", "--policy", "always:answer-1", "--backends", file, "--at-once", "1"]
+        assert evaluate.main([*words, "--out", str(tmp_path / "run")]) == 1
+    assert len(list(read_rows(tmp_path / "run"))) == begun
+    err = capsys.readouterr().err
+    assert says in err
+    assert ("go on with --resume" in err) == bool(says)
 
 
 class InterruptedSource(FramesSource):

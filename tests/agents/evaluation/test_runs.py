@@ -152,7 +152,7 @@ def test_what_failed_is_played_again_by_resume_and_what_it_cost_is_kept(tmp_path
     down = True
 
     def sometimes(asked: ReceivedRequest) -> ServerReply:
-        return ServerReply("down", 402) if down and asked.number % 4 == 3 else expert(asked)
+        return ServerReply("down", 410) if down and asked.number % 4 == 3 else expert(asked)
 
     with Loopback(sometimes) as server:
         one = made(backends=Backing(read(file_of(tmp_path, server, retries=0))))
@@ -305,7 +305,7 @@ def test_a_trial_that_a_cache_bills_anew_when_it_is_played_again_counts_once(tmp
     down, asked_for = True, {**ASKED, "cache": "c.jsonl"}
 
     def sometimes(asked: ReceivedRequest) -> ServerReply:
-        return ServerReply("down", 402) if down and asked.number % 4 == 3 else expert(asked)
+        return ServerReply("down", 410) if down and asked.number % 4 == 3 else expert(asked)
 
     def play(server: Loopback) -> tuple[EvaluationRun, SpendCap]:
         cap = SpendCap(1000)

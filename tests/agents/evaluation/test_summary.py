@@ -90,7 +90,8 @@ def test_what_is_not_known_makes_bounds_and_is_said() -> None:
     assert (figures.accuracy.low, figures.accuracy.high) == (0.65, 1.0)
     assert figures.accuracy.interval == Interval(wilson(0.65, 40).low, 1.0)
     assert summary.notes == [
-        "HLE-v0 test, cheap: 26 right, 14 not known (4 failed, 3 cut, 7 not played), of 40: 65-100 %."
+        "HLE-v0 test, cheap: 26 right, 14 not known (4 failed, 3 cut, 7 not played), of 40: 65-100 %. "
+        "Of the 33 that were played: 78.8-100 % (62.2-100)."
     ]
     assert unknown_note(summarise(rows[:26]).policies[0]) == ""
 
