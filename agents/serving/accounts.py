@@ -116,7 +116,7 @@ class Accounts:
         self._by_hash = {key.sha256.lower(): name for name, key in self.keys.items()}
         self._database = _database(database)
         with self._database.transaction() as do:
-            for statement in _TABLES:
+            for statement in (self._database.alone, *_TABLES):
                 do(statement)
             for name in (*self.keys, NOBODY):
                 do("INSERT INTO accounts (name) VALUES (?) ON CONFLICT (name) DO NOTHING", name)
@@ -216,7 +216,7 @@ Do = Callable[..., list[Any]]
 class _Sqlite:
     """One connection, whose transactions lock the file from their start."""
 
-    lock = ""
+    lock, alone = "", "SELECT 1"
 
     def __init__(self, path: str) -> None:
         try:
@@ -248,6 +248,7 @@ class _Postgres:
     """One connection, made again when it has broken."""
 
     lock = " FOR UPDATE"
+    alone = "SELECT pg_advisory_xact_lock(7015746351)"  # replicas that begin at once would make one table twice
 
     def __init__(self, address: str) -> None:
         try:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,18 @@ def postgres(tmp_path: Path) -> Iterator[str]:
         server.send_signal(signal.SIGINT)  # SIGTERM waits for every client
         server.wait(20)
         shutil.rmtree(place, ignore_errors=True)
+
+
+def test_replicas_may_begin_at_once_on_an_empty_postgres(postgres: str) -> None:
+    """Postgres' own CREATE TABLE IF NOT EXISTS fails where another one is under way."""
+    together = threading.Barrier(8)
+
+    def begin(replica: int) -> None:
+        together.wait()
+        Accounts(None, postgres, str(replica)).close()
+
+    with ThreadPoolExecutor(8) as replicas:
+        assert list(replicas.map(begin, range(8))) == [None] * 8
 
 
 def test_two_replicas_on_one_postgres_hold_a_keys_limit_together(tmp_path: Path, postgres: str) -> None:
