@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.domains.toolscale.database import DatabaseSession
+from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
+from toolorchestra.envs.domains.toolscale.database import DatabaseSession, SqlDatabase
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.state_digest import digest
-from toolorchestra.envs.domains.toolscale.tool_runs import Called
+from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
 
 _CURRENCY = r"(?:AUD|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|NOK|NZD|PLN|SEK|USD)"
 _SIGNS = r"[$€£¥]"
@@ -383,6 +383,9 @@ def judge(
     the user had not agreed to."""
     state = digest(session)
     untold = [info for info in task.communicate if not _is_told(task, info, told)]
+    if untold and state in task.end_states:
+        places = task.once(_places, session.database)
+        untold = [i for i in untold if not any(_is_told(task, v, told) for v in _as_it_came(places.get(i, ()), calls))]
     ids = [touched([called]) for called in calls]
     seen = set().union(*ids)
     keys = session.database.keys
@@ -403,6 +406,58 @@ def _is_told(task: SqlTask, info: str, told: Sequence[str]) -> bool:
     asked = task.shape["user_scenario"]["instructions"]["reason_for_call"]
     in_words = not mentions(asked, info)
     return any(mentions(text, info, in_words=in_words) for text in told)
+
+
+class _Place(NamedTuple):
+    """A field of the gold path's results that shows what must be told."""
+
+    call: GoldCall
+    path: tuple[str, ...]
+    before: tuple[GoldCall, ...]
+    """What the same request changes before this call."""
+    after: tuple[GoldCall, ...]
+
+
+def _places(task: SqlTask, database: SqlDatabase) -> dict[str, list[_Place]]:
+    """Where, for each value that must be told, the gold path's results show it. A running figure, such as a balance, is
+    another one there for an agent that takes the requests in another order."""
+    domain, found = database.domain, dict[str, list[_Place]]()
+    session = DatabaseSession(database)
+    try:
+        for number, call in enumerate(task.actions):
+            fields = [*_fields(Runner(domain.tools[call.name], domain.clock).call(session, call.arguments).value)]
+            for request in task.requests if fields else ():
+                if number in request.actions:
+                    writes = [n for n in request.actions if n != number and task.actions[n].name in domain.writes]
+                    before = tuple(task.actions[n] for n in writes if n < number)
+                    after = tuple(task.actions[n] for n in writes if n > number)
+                    for info in request.inform:
+                        shown = (path for path, value in fields if mentions(value, info))
+                        found.setdefault(info, []).extend(_Place(call, path, before, after) for path in shown)
+    except ToolError:
+        return {}  # a task that nobody has proven
+    finally:
+        session.close()
+    return found
+
+
+def _fields(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The fields of a result that is an object, and their values as text; a list's places change with the order."""
+    for name, part in value.items() if isinstance(value, Mapping) else ():
+        if isinstance(part, Mapping):
+            yield from _fields(part, (*path, name))
+        elif isinstance(part, str | int | float):
+            yield (*path, name), str(part)
+
+
+def _as_it_came(places: Iterable[_Place], calls: Sequence[Called]) -> Iterator[str]:
+    """The values that an agent's own results show in the same fields."""
+    made = [called.action for called in calls]
+    for place in places:
+        for number, call in enumerate(made):
+            in_turn = all(one in made[:number] for one in place.before)
+            if call == place.call and in_turn and not any(one in made[:number] for one in place.after):
+                yield from (value for path, value in _fields(calls[number].value) if path == place.path)
 
 
 def mentions(text: str, info: str, *, in_words: bool = True) -> bool:
