@@ -9,6 +9,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tests.paths import REPOSITORY
@@ -150,6 +151,18 @@ class Talk:
                 return None
             del turns[later[0]]
         return iter(turns)
+
+    def backwards(self, task: SqlTask) -> Iterator[str]:
+        """The turns of an agent that serves the requests from the last to the first, and tells all results."""
+        yield from moves(self.domain, replace(task, requests=()))
+        for request in reversed(task.requests):
+            alone = replace(task, identify=0, requests=(replace(request, inform=()),))
+            for text in moves(self.domain, alone):
+                world = self.env.episode.world if self.env.episode else None
+                assert isinstance(world, SqlWorld)
+                told = " ".join(called.text for called in world.calls[len(world.calls) - len(request.actions) :])
+                yield f"{told} {text}" if "settled" in text else text
+        yield from ["Everything has been settled."] * 2
 
     def play(self, task: SqlTask, seed: int, turns: Iterator[str]) -> Played:
         """One episode."""

@@ -111,6 +111,11 @@ class FollowedRequests:
         another."""
         return all(wanted.own for wanted in self._wanted[number]) and self.settled(number, progress, "")
 
+    def settled_now(self, first: int, progress: EpisodeSoFar, text: str, calls: int) -> bool:
+        """Whether a message settles one of the requests from the first on, which was not after so many calls."""
+        then, later = progress._replace(calls=progress.calls[:calls]), range(first, len(self._task.requests))
+        return any(self.settled(n, progress, text) and not self.settled(n, then, "") for n in later)
+
     def words(self, number: int) -> frozenset[str]:
         """The words that a proposal to settle a request is likely to share; see content."""
         if number not in self._words:

@@ -266,6 +266,9 @@ class SqlScriptedUser:
             return self._waits(mood, rng)
         if self._offers(mood, said, progress):
             return self._asked_to_confirm(mood, text, (), progress, rng)
+        if self._together and followed.settled_now(mood.request + 1, progress, text, mood.calls):
+            reminds = self._one_of(REMIND, rng).format(say=self._request_said(mood))
+            return SqlUserReply(reminds, mood._replace(lost=0))
         shown = not undone and bool(untold) and all(alike(followed.news(mood.request, text), info) for info in untold)
         if said.reports or said.closes or (shown and not said.question):
             if (mood.doubted and said.reports) or shown or self._may_be_over(mood, progress):

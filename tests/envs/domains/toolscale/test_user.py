@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.paths import REPOSITORY
+from tests.support.confirmations import Talk, seed_of
 from tests.support.phrasings import HALVES, KINDS, PhrasedOracle
 from tests.support.phrasings import load as load_bank
 from toolorchestra.envs.domains.toolscale import heard
@@ -223,6 +224,19 @@ def test_an_oracle_in_other_words_loses_next_to_nothing(bank: str, half: str) ->
             tries += 1
             solved += asyncio.run(arena.play(solver, task_id, 0)).solved
     assert solved >= 0.95 * tries
+
+
+def test_it_follows_an_agent_that_takes_the_requests_in_another_order() -> None:
+    solved, tries = 0, 0
+    for name in ("finance", "sport"):
+        talk = Talk(name)
+        for task in list(talk.domain.tasks.values())[::14]:
+            seed = seed_of(task, together=True)
+            if seed is not None and len(task.requests) > 1 and all(r.ending == "serve" for r in task.requests):
+                tries += 1
+                solved += talk.play(task, seed, talk.backwards(task)).solved
+    assert tries > 10
+    assert solved >= 0.9 * tries
 
 
 @pytest.mark.parametrize("solver", [*TRIVIAL, *SHORTCUTS], ids=lambda solver: solver.name)
