@@ -310,7 +310,7 @@ def intent(spec: Spec, bench: DomainPlayer, entry: Mapping[str, Any], rng: rando
     writes = any(bench.domain.tools[tool].kind == "write" for row in entry["actions"] for tool in row)
     if entry.get("ending", "serve") == "refuse" and writes:
         yield Fault("ending", f"intent {name} is to be refused, but its gold calls write", name)
-    if entry.get("ending", "serve") == "serve" and not writes and not entry.get("inform"):
+    if entry.get("ending", "serve") == "serve" and not writes and not (entry.get("inform") or entry.get("tell")):
         what = f"intent {name} changes nothing and tells nothing; doing nothing would solve it"
         yield Fault("does nothing", what, name)
     try:
