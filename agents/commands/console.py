@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -50,7 +53,8 @@ def command(
     _print_anything(sys.stdout)
     _print_anything(sys.stderr)
     try:
-        return run(read_options(kind, given, about, default() if default is not None else tyro.MISSING_NONPROP))
+        with _all_stop_alike():
+            return run(read_options(kind, given, about, default() if default is not None else tyro.MISSING_NONPROP))
     except ConfigError as err:
         return _say(f"error: {_with_option(err)}", USAGE)
     except (gym.error.Error, ModuleNotFoundError) as err:  # the last: `--env module:id`, or an extra
@@ -66,6 +70,20 @@ def command(
         return _say(f"error: {err}; {_CURES[err.errno]}", FAILED)
     except KeyboardInterrupt:
         return _say(f"\n{stopped}" if sys.stderr.isatty() else stopped, STOPPED)
+
+
+@contextmanager
+def _all_stop_alike() -> Iterator[None]:
+    """A container or a scheduler ends a run by SIGTERM, a closed terminal by SIGHUP: both do what Ctrl-C does."""
+    ours = threading.current_thread() is threading.main_thread()
+    met = [one for one in (signal.SIGTERM, signal.SIGHUP) if ours and signal.getsignal(one) is signal.SIG_DFL]
+    for one in met:
+        signal.signal(one, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        for one in met:
+            signal.signal(one, signal.SIG_DFL)
 
 
 def read_options(

@@ -45,6 +45,7 @@ from toolorchestra.envs.base.files import held, write_json
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.models.wire import TEMPLATE_TOKENS
+from toolorchestra.envs.money.journal import JOURNAL
 from toolorchestra.envs.money.ledger import most_nano_usd
 from toolorchestra.envs.money.prices import NANO
 from toolorchestra.envs.money.spend_cap import SpendCap
@@ -204,6 +205,7 @@ async def _prepared(contest: Contest, evaluation: EvaluationRun) -> tuple[str, .
         return ()
     cap = contest.made.rules.spend_cap
     before = cap.spent_usd if cap is not None else 0.0
+    JOURNAL.set(evaluation.journal)
     try:
         fit = await prepare()
     finally:
@@ -232,7 +234,9 @@ def _show(given: EvaluateOptions, evaluation: EvaluationRun, contests: Sequence[
     _say_failures(evaluation)
     for line in evaluation.learnt:
         say(line)
-    say(f"{evaluation.nano_usd / NANO:.9f} $ for the trials; digest {digest_of_run(evaluation.rows.values())}")
+    unconfirmed = evaluation.unconfirmed_nano_usd / NANO
+    more = f", {unconfirmed:.9f} $ of it unconfirmed" if unconfirmed else ""
+    say(f"{evaluation.nano_usd / NANO:.9f} $ for the trials{more}; digest {digest_of_run(evaluation.rows.values())}")
     if evaluation.folder is not None:
         write_page(evaluation.folder, None)
         say(f"rows, trajectories, summary.json and page.html: {evaluation.folder}")

@@ -7,6 +7,7 @@ A run is a folder:
     trajectories.jsonl    the same trials turn by turn, as RecordTrajectories writes them, with the row's `key`
     retried.jsonl         rows of trials that failed and were played again by --resume: they have cost something
     learnt.jsonl          what players that learn first paid for it, where a spend cap counted it
+    paid.jsonl            what trials in flight have sent and paid, of real backends: what a kill leaves counts
     summary.json          the figures, made of the rows
     page.html             the same to look at
 
@@ -28,8 +29,9 @@ from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, Charge
 Status = Literal["ended", "failed", "cut"]
 """Ended: the outcome is known. Failed: a bug, or an outage that the agent did not cause. Cut: by the run's spend cap.
 What failed or was cut has no outcome; it is counted, and never left out of a denominator in silence."""
-ROWS, TRAJECTORIES, RETRIED, LEARNT, MANIFEST, SUMMARY, PAGE = (
-    "rows.jsonl", "trajectories.jsonl", "retried.jsonl", "learnt.jsonl", "manifest.json", "summary.json", "page.html",
+ROWS, TRAJECTORIES, RETRIED, LEARNT, PAID, MANIFEST, SUMMARY, PAGE = (
+    "rows.jsonl", "trajectories.jsonl", "retried.jsonl", "learnt.jsonl", "paid.jsonl", "manifest.json", "summary.json",
+    "page.html",
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from toolorchestra.agents.evaluation.rows import (
     LEARNT,
     MANIFEST,
+    PAID,
     RETRIED,
     ROWS,
     TRAJECTORIES,
@@ -36,6 +37,7 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.files import append_line, write_json
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.money.journal import SpendJournal
 from toolorchestra.envs.money.ledger import NO_REPLIES, Replies
 from toolorchestra.envs.wrappers.record import trajectory_line
 
@@ -88,6 +90,8 @@ class EvaluationRun:
     """How many trials may fail; below 1, which share of them, once there are ten."""
     replies: dict[str, Replies] = field(default_factory=dict)
     """What came of the requests to each model, over all rows."""
+    journal: SpendJournal | None = None
+    """What trials in flight have sent and paid, where real backends are behind them and there is a folder."""
     cached: bool = False
     """Whether a cache answers: then a trial that is played again is billed what it paid before, too."""
 
@@ -121,6 +125,7 @@ class EvaluationRun:
             begun = any(row.status == "ended" for row in rows)
             require_same(manifest, digests, folder, begun=begun, allowed=allow_changed)
             run._take_up(rows)
+            run._take_up_paid(contests)
             return run
         folder.mkdir(parents=True, exist_ok=True)
         run = cls(folder, cached=bool(asked.get("cache")))
@@ -130,6 +135,7 @@ class EvaluationRun:
         told = {"planned": planned, "task_versions": versions, "simulated": simulated(contests), "tasks": tasks}
         manifest = {"run_id": run.run_id, "asked": asked, MADE_WITH: digests, **told, **surroundings()}
         write_json(folder / MANIFEST, manifest)
+        run._take_up_paid(contests)
         return run
 
     def _take_up(self, there: Sequence[EvaluationRow]) -> None:
@@ -140,6 +146,37 @@ class EvaluationRun:
         for row in self.rows.values():
             self._count(row)
         self._set_aside([row for row in there if row.status != "ended"])
+
+    def _take_up_paid(self, contests: Sequence[Contest]) -> None:
+        """Begin the journal of what is paid; what a kill has left there is kept as plays that were broken off."""
+        assert self.folder is not None
+        path, aside = self.folder / PAID, self.folder / RETRIED
+        known = {row.digest for row in read_rows(aside)} if aside.is_file() else set()
+        seeds = {trial.key: trial.seed for contest in contests for trial in contest.trials}
+        for payer, charges in SpendJournal.left(path).items():
+            if not payer:
+                self.add_learning(("",), sum(charge.nano_usd for charge in charges))
+                continue
+            _, env, split, policy, *task, number = payer.split("|")
+            key = (env, split, policy, "|".join(task), int(number))
+            digest = hashlib.blake2b(repr(charges).encode(), digest_size=16).hexdigest()
+            if key not in self.rows and digest not in known:  # else a kill came before its line was closed
+                row = EvaluationRow(
+                    *key, seeds.get(key, 0), "cut", None, failure="broken off by a kill", **bill_of(charges),
+                    sheet=charges[0].sheet, digest=digest,
+                )  # fmt: skip
+                append_line(aside, line_of(row))
+        if path.is_file() or any(getattr(one.made.source, "backing", None) is not None for one in contests):
+            self.journal = SpendJournal(path)
+            self.journal.clear()
+
+    def payer(self, key: RunKey) -> str:
+        """Who pays for a trial, as cassettes and the journal call it."""
+        return f"{self.run_id}|{'|'.join(map(str, key))}"
+
+    def _closed(self, payer: str) -> None:
+        if self.journal is not None:
+            self.journal.closed(payer)
 
     def _set_aside(self, again: Sequence[EvaluationRow]) -> None:
         """Rows of trials that failed or were cut go to a file of their own, for they are played again; what they cost
@@ -162,6 +199,13 @@ class EvaluationRun:
             paid[key] = self._both(paid.get(key, 0), row.nano_usd)
         return sum(paid.values()) + self._learnt()
 
+    @property
+    def unconfirmed_nano_usd(self) -> int:
+        """The part of it that nobody has confirmed: requests that went out and were not read to the end."""
+        aside = self.folder / RETRIED if self.folder is not None else None
+        before = read_rows(aside) if aside is not None and aside.is_file() else ()
+        return sum(row.unconfirmed_nano_usd for row in (*before, *self.rows.values()))
+
     def _learnt(self) -> int:
         file = self.folder / LEARNT if self.folder is not None else None
         if file is None or not file.is_file():
@@ -173,6 +217,7 @@ class EvaluationRun:
         if self.folder is not None and nano_usd:
             line = json.dumps({"player": list(cell), "nano_usd": nano_usd}).encode() + b"\n"
             append_line(self.folder / LEARNT, line)
+            self._closed("")
 
     def retried(self) -> dict[RunKey, int]:
         """Cost by trial of plays that do not count."""
@@ -197,12 +242,14 @@ class EvaluationRun:
                 sheet=episode.sheet.sheet_id,
             )  # fmt: skip
             append_line(self.folder / RETRIED, line_of(row))
+        self._closed(self.payer(trial.key))
 
     def add(self, row: EvaluationRow, trajectory: Mapping[str, Any]) -> None:
         """Keep an ended trial. Its trajectory goes first: a row stands for a whole trial."""
         if self.folder is not None:
             append_line(self.folder / TRAJECTORIES, trajectory_line(trajectory))
             append_line(self.folder / ROWS, line_of(row))
+            self._closed(self.payer(row.key))
         self.rows[row.key] = row
         self._count(row)
 

@@ -17,6 +17,7 @@ from toolorchestra.envs.base.cassette import PAYER
 from toolorchestra.envs.base.errors import ConfigError, Outage, WrongSetting, one_line
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.factory import EpisodeFactory, Started
+from toolorchestra.envs.money.journal import JOURNAL
 from toolorchestra.envs.money.prices import NANO, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.runtime.invoke import Gates, advance, begin
@@ -361,7 +362,8 @@ class ContestPlay:
         return Outage(told) if (told := self._run.too_many_failures()) else None
 
     async def _played(self, trial: Trial) -> PlayedTrial:
-        PAYER.set(f"{self._run.run_id}|{'|'.join(map(str, trial.key))}")
+        PAYER.set(self._run.payer(trial.key))
+        JOURNAL.set(self._run.journal)
         if self._cap is not None and trial.key in self._again:
             self._cap.add(-self._again[trial.key])
         cost = None

@@ -7,6 +7,7 @@ import math
 import os
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import NoReturn, Self
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
@@ -207,14 +208,19 @@ class _Waiter:
 class Hold:
     """Money set aside for one request in flight."""
 
-    __slots__ = ("_cap", "_nano_usd")
+    __slots__ = ("_cap", "_nano_usd", "ended")
 
-    def __init__(self, cap: SpendCap, nano_usd: int) -> None:
+    def __init__(self, cap: SpendCap | None, nano_usd: int) -> None:
         self._cap = cap
         self._nano_usd = nano_usd
+        self.ended: Callable[[], None] | None = None
+        """Called at the first release."""
 
     def release(self) -> None:
         """Give it back; what the request really cost has been added by then. A second release does nothing."""
         held, self._nano_usd = self._nano_usd, 0
-        if held:
+        if held and self._cap is not None:
             self._cap._release(held)
+        ended, self.ended = self.ended, None
+        if ended is not None:
+            ended()
