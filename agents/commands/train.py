@@ -21,6 +21,7 @@ from toolorchestra.agents.configuration.presets import PRESETS, preset
 from toolorchestra.agents.engines.base import Kind, LossParams
 from toolorchestra.agents.reports.training_report import write_report
 from toolorchestra.agents.training.build import build, default_folder, with_room
+from toolorchestra.agents.training.spending import counted, paid_by_one
 from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import TrainingRun, claimed
 
@@ -123,13 +124,14 @@ def run(given: TrainOptions) -> int:
 
 def trained(config: TrainConfig, folder: Path, *, resume: bool, report: bool = True) -> TrainingRun:
     """Train to the end, or to the first Ctrl-C, and write the report."""
-    config = with_room(config, say)
+    config = paid_by_one(with_room(config, say), say)
     engine, chat = build(config, say)
     try:
-        made = train(config, folder, engine, chat, resume=resume, say=say)
-        if report and not made.stopping:
-            say(f"report: {write_report(made)}")
-        made.rollouts.close()
+        with counted(config, folder, say):
+            made = train(config, folder, engine, chat, resume=resume, say=say)
+            if report and not made.stopping:
+                say(f"report: {write_report(made)}")
+            made.rollouts.close()
     finally:
         engine.close()
     return made

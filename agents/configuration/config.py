@@ -185,6 +185,8 @@ class TrainConfig:
     """The sampling temperature of evaluations."""
     evaluation_tasks: int = 100
     """How many held-out tasks of each environment an evaluation plays. Prices, tools and wordings are held out too."""
+    spend_cap: float | None = None
+    """The most dollars that real models may cost in the run, over all its lives. None: no limit."""
     save_every: int = 10
     """How many steps lie between two checkpoints."""
     keep_last: int = 2
@@ -216,6 +218,8 @@ class TrainConfig:
             raise ConfigError("environments is empty; name at least one, as EnvMix(id)")
         if self.task_order not in get_args(TaskOrder):
             raise ConfigError(no_such("task_order", self.task_order, get_args(TaskOrder)))
+        if self.spend_cap is not None:
+            require(self, POSITIVE, "spend_cap")
         self._check_limits()
         self._check_engine()
         self._check_ahead()

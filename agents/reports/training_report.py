@@ -29,6 +29,7 @@ from toolorchestra.agents.rollouts.rollout import Rollouts, factory_of
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
 from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.money.journal import require_money
 from toolorchestra.envs.wrappers.record import trajectory_line
 
 TESTED_MEGABYTES = 20.0
@@ -46,6 +47,7 @@ def write_report(run: TrainingRun) -> Path:
     with run.engine.averaged():
         held_out = HeldOut(config.environments, config.evaluation_tasks, "test", config.seed)
         final = held_out.evaluate(evaluating, record=True)
+        require_money()
         # Where an evaluation is short because the model is slow, so are they.
         probes = standard_probes(evaluating, config.environments, min(PROBED, config.evaluation_tasks))
     summary = as_summary(run, step, final, probes)

@@ -29,6 +29,8 @@ from toolorchestra.agents.training.sessions import opening, size_of
 from toolorchestra.agents.training.step_log import StepTimes, log_evaluation, log_step
 from toolorchestra.agents.training.training_run import Say, TrainingRun, open_run, rollout_params, stops_after_the_step
 from toolorchestra.agents.training.warmstart import warm_start
+from toolorchestra.envs.base.errors import SpendCapReached
+from toolorchestra.envs.money.journal import require_money
 
 
 def train(
@@ -53,7 +55,11 @@ def train(
                 run.engine.take_reference()
                 run.save()
         if run.warm:
-            _reinforce(run)
+            try:
+                _reinforce(run)
+            except SpendCapReached:
+                run.save()
+                raise
         unfinished.pop_all()  # the report goes on with them
     run.log.close()
     return run
@@ -84,6 +90,7 @@ def take_step(run: TrainingRun) -> str:
     started = time.monotonic()
     taken = run.ahead.take(run.step) if run.ahead else TakenGroups(collect_groups(run))
     collected = time.monotonic()
+    require_money()
     batch = training_batch(taken.groups, run.algorithm)
     learned = _learn(run, batch.data)
     if not batch.data:
@@ -133,6 +140,7 @@ def _evaluate(run: TrainingRun) -> None:
     evaluating = run.rollouts.with_params(rollout_params(run.config, run.config.evaluation_temperature))
     with run.ahead.paused() if run.ahead else nullcontext(), run.engine.averaged():
         evaluation = run.held_out.evaluate(evaluating)
+    require_money()
     run.evaluations[run.step] = evaluation
     mine, oracle = evaluation.standings[POLICY], evaluation.standings.get("oracle")
     share = "" if evaluation.of_oracle is None else f" ({evaluation.of_oracle.value:.0%} of the oracle's)"

@@ -33,7 +33,9 @@ Say = Callable[[str], None]
 
 WARM = "warm_start"
 """The folder of the checkpoints within the supervised start. The first one behind it takes their place."""
-FREE = frozenset((*("steps", "keep_last", "save_every", "evaluate_every", "evaluation_tasks", "wandb", "dump_every"),))
+FREE = frozenset(
+    (*("steps", "keep_last", "save_every", "evaluate_every", "evaluation_tasks", "wandb", "dump_every"), "spend_cap")
+)
 """Settings that may change when a run goes on: what they change comes after, and what was done stays as it is."""
 
 

@@ -28,6 +28,7 @@ from toolorchestra.agents.training.demonstrations import (
 from toolorchestra.agents.training.metrics import Progress
 from toolorchestra.agents.training.training_run import TrainingRun, may_end_at_once
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.money.journal import require_money
 
 LOGGED = ("loss", "entropy", "tokens", "gradient_norm", "not_finite")
 """What a step tells that means something where nothing was sampled."""
@@ -52,6 +53,7 @@ def warm_start(run: TrainingRun) -> None:
         check_plans(run.config)
     with may_end_at_once(run):
         data = _data(run)
+    require_money()
     seen = ""
     for attempt in range(ROUNDS if start.gate else 1):
         last = (attempt + 1) * start.steps
@@ -62,6 +64,7 @@ def warm_start(run: TrainingRun) -> None:
             return
         with may_end_at_once(run):
             run.warm, seen = gate(run.rollouts, run.config) if start.gate else (True, "")
+        require_money()
         run.say(f"warm start, round {attempt + 1}: {'; '.join(filter(None, (loss, seen)))}")
         if run.warm:
             return

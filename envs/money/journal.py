@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.cassette import PAYER
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, SpendCapReached
 from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.money.prices import Charge, Tokens, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 
 
 class SpendJournal:
@@ -23,9 +24,12 @@ class SpendJournal:
     folder: one process writes it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, cap: SpendCap | None = None) -> None:
+        self.cap = cap
+        """Counts for bills that have no cap of their own."""
         self._path = path
-        self._numbers = itertools.count()
+        # Above the numbers that stand there: a line has more bytes than one.
+        self._numbers = itertools.count(path.stat().st_size if path.is_file() else 0)
 
     def sent(self, most: Charge) -> int:
         """Note a request that is about to go out; its number."""
@@ -94,3 +98,15 @@ def _charge(row: Any) -> Charge:
 
 JOURNAL: ContextVar[SpendJournal | None] = ContextVar("journal", default=None)
 """Where what is paid here is noted."""
+
+
+def require_money() -> None:
+    """Raise SpendCapReached where the cap of what is paid here is used up: what was played last had calls that were not
+    made, and nothing can be learnt or told from it."""
+    journal = JOURNAL.get()
+    if journal is not None and journal.cap is not None and journal.cap.used_up:
+        raise SpendCapReached(
+            f"{journal.cap.told()}; nothing is learnt from what was played last. Go on from the last whole step with "
+            "resume=True and a higher spend_cap",
+            command_line="--resume --spend-cap USD",
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from toolorchestra.envs.money.journal import JOURNAL
+from toolorchestra.envs.money.journal import JOURNAL, SpendJournal
 from toolorchestra.envs.money.prices import EXPERT, NANO, REWARDED_ROLES, Charge, PriceSheet, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import WAIT_SECONDS, Hold, SpendCap
 
@@ -175,11 +175,15 @@ class Bill:
         if self._above is not None:
             self._above.add(usage)
         elif self._sheet is not None and (self.cap is not None or JOURNAL.get() is not None):
-            charge = self._sheet.charge(usage)
-            if self.cap is not None:
-                self.cap.add(charge.nano_usd, unconfirmed=usage.unconfirmed)
-            if (journal := JOURNAL.get()) is not None:
+            charge, (cap, journal) = self._sheet.charge(usage), self._counted_by()
+            if cap is not None:
+                cap.add(charge.nano_usd, unconfirmed=usage.unconfirmed)
+            if journal is not None:
                 journal.booked(charge)
+
+    def _counted_by(self) -> tuple[SpendCap | None, SpendJournal | None]:
+        journal = JOURNAL.get()
+        return (self.cap if self.cap is not None or journal is None else journal.cap), journal
 
     def add_unread(self, item: str, role: str, into: int, out: int) -> None:
         """Add the most that a request can have cost which was sent and not read to its end: by the most tokens that it
@@ -225,12 +229,12 @@ class Bill:
         Waits while requests in flight hold what is missing, so many seconds at most: then it is an Outage. Raises
         SpendCapReached where it cannot be had. None: there is no cap and no journal, or no price to hold by.
         """
-        journal = JOURNAL.get()
-        if self._sheet is None or (self.cap is None and journal is None):
+        cap, journal = self._counted_by()
+        if self._sheet is None or (cap is None and journal is None):
             return None
         tokens = most_tokens(self._sheet, item, into, out)
         most = self._sheet.charge(Usage(item, EXPERT, tokens, estimated=True, unconfirmed=True))
-        hold = Hold(None, 0) if self.cap is None else await self.cap.hold(most.nano_usd, seconds)
+        hold = Hold(None, 0) if cap is None else await cap.hold(most.nano_usd, seconds)
         if journal is not None:
             number = journal.sent(most)
             hold.ended = lambda: journal.done(number)

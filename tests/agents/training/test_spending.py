@@ -1,0 +1,56 @@
+"""A training run over real models: what it pays is counted, told, kept over its lives, and held to its cap."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
+from toolorchestra.agents.commands.train import main
+from toolorchestra.agents.evaluation.rows import PAID
+from toolorchestra.envs.money.journal import SpendJournal
+from toolorchestra.envs.money.prices import EXPERT, NANO, Charge
+
+
+def reply(_asked: ReceivedRequest) -> ServerReply:
+    used = {"prompt_tokens": 900, "completion_tokens": 200, "total_tokens": 1100}
+    return ServerReply("<query>river</query> <answer>42</answer>", usage=used)
+
+
+def words(folder: Path, server: Loopback, *more: str) -> list[str]:
+    row = "price = {usd_per_mtok = {input = 10, output = 10000}}\noutput_tokens = 300\n"
+    (folder / "b.toml").write_text(f'[endpoints.here]\nbase_url = "{server.base_url}"\n[models."*"]\n{row}')
+    small = "--steps 1 --groups 2 --rollouts 2 --evaluation-tasks 2 --model.hidden 16 --baselines".split()
+    start = (
+        "--warm-start.steps 2 --warm-start.demonstrations 8 --warm-start.planned False --warm-start.gate False".split()
+    )
+    env = ["--env", "HLE-v0", f"backends={folder / 'b.toml'}"]
+    return ["--preset", "tiny", *small, *start, *env, "--out", str(folder / "run"), "--no-report", *more]
+
+
+def told(text: str) -> float:
+    """Dollars that the run says it paid."""
+    found = re.findall(r"paid to real models: ([0-9.]+) \$", text)
+    assert len(found) == 1
+    return float(found[0])
+
+
+def kept(folder: Path) -> list[Charge]:
+    return [one for charges in SpendJournal.left(folder / "run" / PAID).values() for one in charges]
+
+
+def test_a_run_says_what_it_paid_holds_its_cap_and_goes_on_under_a_higher_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Loopback(reply) as server:
+        for cap, code in ((8, 1), (1000, 0)):
+            before = len(server.seen)
+            assert main(words(tmp_path, server, "--spend-cap", str(cap), "--resume")) == code
+            out, err = capsys.readouterr()
+            paid = kept(tmp_path)
+            assert sum(charge.role == EXPERT for charge in paid) == len(server.seen) > before
+            assert round(told(out) * NANO) == sum(charge.nano_usd for charge in paid) <= cap * NANO
+            assert ("--resume --spend-cap USD" in err) == bool(code)
+            assert ("nothing is learnt from what was played last" in err) == bool(code)
