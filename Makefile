@@ -108,7 +108,7 @@ gpu-proof:
 	touch $@
 
 # The environments of the integrations, each a list of what it holds and of what is tested in it: `make test-NAME`.
-OTHERS := oldest inspect verifiers sb3 rllib skyrl skyrl-gym
+OTHERS := oldest inspect verifiers sb3 rllib skyrl skyrl-gym clients
 # RLlib pins gymnasium 1.2.2, so the lower end of the range is tested too: all that meets gymnasium.
 NEEDS_oldest := gymnasium==1.2.2 -e .[dev,models,sandbox]
 TESTS_oldest := tests/test_contract.py tests/envs/test_env.py tests/envs/test_vector.py tests/envs/test_vector_infos.py \
@@ -132,6 +132,9 @@ TESTS_skyrl := tests/integrations/test_skyrl.py tests/integrations/test_skyrl_en
 PYTHON_skyrl := $(PYTHON312)
 NEEDS_skyrl-gym := skyrl-gym==0.4.0 -e .[data,models,skyrl-gym]
 TESTS_skyrl-gym := tests/integrations/test_skyrl_gym.py
+# Clients of the server of `toolorchestra serve`, and LiteLLM's proxy, which scripts/bench_serve.py sets beside it.
+NEEDS_clients := litellm[proxy]==1.108.7 langchain-openai==1.7.4 -e .[serve]
+TESTS_clients := tests/integrations/test_chat_clients.py
 NEEDS_site := mkdocs==1.6.1 mkdocs-material==9.8.2 mkdocstrings[python]==1.0.8
 WITH_TAU2 := oldest verifiers
 

@@ -39,6 +39,7 @@ LITELLM = """
 model_list:
   - model_name: {model}
     litellm_params: {{model: openai/gpt-5, api_base: {url}, api_key: none}}
+general_settings: {{dangerously_permit_weak_or_unset_master_key: true}}
 """
 
 
