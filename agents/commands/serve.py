@@ -19,9 +19,10 @@ from toolorchestra.agents.commands.evaluation_setup import factory_for
 from toolorchestra.agents.configuration.environment_options import chosen_envs
 from toolorchestra.agents.policies.players import CHECKPOINT, player
 from toolorchestra.agents.serving.accounts import Accounts, new_key, read_keys
+from toolorchestra.agents.serving.canary import Canary
 from toolorchestra.agents.serving.service import PolicyService, ServingLimits
 from toolorchestra.agents.serving.solving import QuestionSolver
-from toolorchestra.envs.base.errors import AT_LEAST_ONE, POSITIVE, ConfigError, install, require
+from toolorchestra.envs.base.errors import AT_LEAST_ONE, POSITIVE, SHARE, ConfigError, install, require
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -40,6 +41,12 @@ class ServeOptions:
     """A file of the real models, searches and sandboxes behind the tools."""
     sim: bool = False
     """Simulated experts, which answer questions of the embedded worlds alone."""
+    canary: str = ""
+    """A second policy that answers a share of the first one's requests, until it fails more, is right less often, or
+    costs too much; compared at 50, 100, 200, ... requests of each."""
+    canary_share: float = 0.1
+    canary_cost: float = 1.5
+    """How many times as much as the first policy the canary may cost."""
     host: str = "127.0.0.1"
     """Where to listen. Anything but the loopback needs --keys."""
     port: int = 8080
@@ -75,6 +82,8 @@ class ServeOptions:
     def __post_init__(self) -> None:
         require(self, POSITIVE, "most_usd", "deadline_seconds", "session_seconds")
         require(self, AT_LEAST_ONE, "at_once", "queue", "drain_seconds")
+        require(self, SHARE, "canary_share")
+        require(self, POSITIVE, "canary_cost")
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -116,7 +125,7 @@ def service_of(given: ServeOptions, folder: Path) -> PolicyService:
     env = chosen_envs([given.env])[0] if given.env else None
     more: dict[str, Any] = {"backends": given.backends} if given.backends else {}
     solvers: dict[str, QuestionSolver] = {}
-    for named in given.policy:
+    for named in (*given.policy, *([given.canary] if given.canary else [])):
         policy = f"{CHECKPOINT}{named}" if ":" not in named and Path(named).is_dir() else named
         label = Path(named).name if policy.startswith(CHECKPOINT) else named
         if label in solvers:
@@ -132,7 +141,9 @@ def service_of(given: ServeOptions, folder: Path) -> PolicyService:
     if given.release_lost:
         say(f"gave back what {accounts.release_lost()} requests had set aside")
     limits = ServingLimits(given.most_usd, given.at_once, given.queue, given.deadline_seconds, given.session_seconds)
-    return PolicyService(solvers, accounts, limits, folder, texts=not given.no_texts)
+    first, *_, last = solvers
+    canary = Canary(first, last, given.canary_share, given.canary_cost) if given.canary else None
+    return PolicyService(solvers, accounts, limits, folder, texts=not given.no_texts, canary=canary)
 
 
 def app_of(service: PolicyService, *, simulated: bool = False) -> Any:

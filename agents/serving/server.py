@@ -102,6 +102,7 @@ class Server:
         routes = [
             Route("/v1/chat/completions", self._guarded(self._chat), methods=["POST"]),
             Route("/v1/decision", self._guarded(self._decision), methods=["POST"]),
+            Route("/v1/feedback", self._guarded(self._feedback), methods=["POST"]),
             Route("/v1/models", self._guarded(self._models)),
             Route("/v1/activity", self._guarded(self._activity, admin=True)),
             Route("/v1/trajectories/{request_id}", self._guarded(self._trajectory, admin=True)),
@@ -205,6 +206,14 @@ class Server:
     async def _decision(self, request: Request, account: str) -> Response:
         return JSONResponse(await self.service.decision(await _body(request), account))
 
+    async def _feedback(self, request: Request, account: str) -> Response:
+        data = await _body(request)
+        if {*data} != {"id", "right"} or not isinstance(data["right"], bool):
+            form = '{"id": ID of an answer, "right": true or false}'
+            raise ConfigError(f"the request: {form} expected, got {dict(data)!r:.80}")
+        self.service.rate(str(data["id"]), data["right"], account)
+        return JSONResponse({"object": "feedback", "id": data["id"]})
+
     async def _models(self, request: Request, account: str) -> Response:
         del request, account
         about = {"object": "model", "created": 0, "owned_by": "toolorchestra"}
@@ -238,6 +247,7 @@ class Server:
             "roles": ROLES,
             "agent_roles": REWARDED_ROLES,
             "keys": keys,
+            "canary": service.canary.told() if service.canary is not None else None,
             "totals": self.metrics.totals(),
             "in_flight": service.in_flight(),
             "latest": [_row(ended) for ended in reversed(service.latest)],

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.serving.accounts import Accounts, Refused
+from toolorchestra.agents.serving.canary import Canary
 from toolorchestra.agents.serving.openai_api import (
     Call,
     ChatBody,
@@ -146,9 +147,11 @@ class PolicyService:
         folder: Path | None = None,
         *,
         texts: bool = True,
+        canary: Canary | None = None,
     ) -> None:
         """`solvers` by the names they are served under, the first for requests that name none of them."""
         self.solvers, self.accounts, self.limits = dict(solvers), accounts, limits
+        self.canary = canary
         self.latest: deque[Ended] = deque(maxlen=KEPT)
         self.on_end: list[Callable[[Ended], None]] = []
         self.draining = False
@@ -214,6 +217,8 @@ class PolicyService:
         most = self.limits.deadline_seconds
         asked = replace(asked, deadline_seconds=min(asked.deadline_seconds or most, most))
         request_id = f"chatcmpl-{secrets.token_hex(_ID_BYTES)}"
+        if self.canary is not None:
+            policy = self.canary.choose(policy, request_id)
         assert asked.budget_usd is not None
         granted = self.accounts.begin(request_id, account, asked.budget_usd)
         try:
@@ -364,6 +369,8 @@ class PolicyService:
             trajectory=row,
         )
         self.latest.append(ended)
+        if self.canary is not None:
+            self.canary.ended(ended.policy, ended.ended, ended.usd, ended.right)
         for listener in self.on_end:
             listener(ended)
 
@@ -450,6 +457,18 @@ class PolicyService:
             "thought": action.thought,
             "cost": episode.ledger.usd,
         }
+
+    def rate(self, request_id: str, right: bool, account: str) -> None:
+        """Note whether an answer was right, as who asked says. Raises Refused for a request that is not known."""
+        found = next((one for one in self.latest if one.request_id == request_id and one.account == account), None)
+        if found is None:
+            raise Refused(404, "not_found", f"no request {request_id!r:.60} of this key among the latest {KEPT}")
+        found.right = float(right)
+        if self._folder is not None:
+            line = {"request": request_id, "right": right}
+            append_line(self._folder / "feedback.jsonl", json.dumps(line).encode() + b"\n")
+        if self.canary is not None:
+            self.canary.rate(found.policy, right)
 
     async def close(self) -> None:
         """End every request that is left, and book what was paid."""

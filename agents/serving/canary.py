@@ -1,0 +1,120 @@
+"""A second policy that answers a share of the requests for the first, until it is told to be worse.
+
+Both sides are compared when each has ended 50, 100, 200, ... requests. The canary is stopped when
+- more of its requests fail or are cut off by a limit, or
+- fewer of its answers are right, of those that somebody rated, or
+- its mean cost is above `most_cost` times the other's.
+
+All looks and rules together stop a canary that is no worse in at most 5 % of the cases: look k spends 1 / (k (k + 1))
+of that, shared by the three rules.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from statistics import NormalDist, fmean, variance
+from typing import Any
+
+from toolorchestra.agents.evaluation.statistics import mean_interval
+
+FIRST_LOOK = 50
+LEVEL = 0.05
+_RULES = 3
+GOOD = ("answered", "tool_calls")
+
+
+@dataclass
+class Arm:
+    """What one policy's requests came to."""
+
+    usd: list[float] = field(default_factory=list)
+    bad: int = 0
+    """Requests that failed, or that a limit cut off."""
+    rated: int = 0
+    right: int = 0
+
+    def told(self) -> dict[str, Any]:
+        """Its figures with their intervals."""
+        number = len(self.usd)
+        cost = mean_interval(self.usd)
+        return {
+            "requests": number,
+            "failed_or_cut": self.bad / number if number else None,
+            "right": self.right / self.rated if self.rated else None,
+            "rated": self.rated,
+            "usd": sum(self.usd) / number if number else None,
+            "usd_interval": (cost.low, cost.high) if cost is not None else None,
+        }
+
+
+class Canary:
+    """Chooses who answers, and keeps count."""
+
+    def __init__(self, first: str, canary: str, share: float, most_cost: float) -> None:
+        self.first, self.canary, self.share, self.most_cost = first, canary, share, most_cost
+        self.arms = {first: Arm(), canary: Arm()}
+        self._looks = 0
+        self.stopped = ""
+        """The reason why it was stopped."""
+
+    def choose(self, policy: str, request_id: str) -> str:
+        """Who answers a request for a policy: drawn by the request's id."""
+        if policy != self.first or self.stopped:
+            return policy
+        return self.canary if random.Random(request_id).random() < self.share else policy
+
+    def ended(self, policy: str, ended: str, usd: float, right: float | None) -> None:
+        """Count a request that has ended."""
+        if policy in self.arms and ended != "cancelled":  # who goes away says nothing of the policy
+            arm = self.arms[policy]
+            arm.usd.append(usd)
+            arm.bad += ended not in GOOD
+            if right is not None:
+                self.rate(policy, right >= 0.5)
+            self._judge()
+
+    def rate(self, policy: str, right: bool) -> None:
+        """Count a rating of an answer."""
+        if policy in self.arms:
+            self.arms[policy].rated += 1
+            self.arms[policy].right += right
+
+    def told(self) -> dict[str, Any]:
+        """Where it stands, for the page."""
+        arms = {name: arm.told() for name, arm in self.arms.items()}
+        return {"first": self.first, "canary": self.canary, "share": self.share, "stopped": self.stopped, "arms": arms}
+
+    def _judge(self) -> None:
+        first, canary = self.arms[self.first], self.arms[self.canary]
+        if self.stopped or min(len(first.usd), len(canary.usd)) < FIRST_LOOK << self._looks:
+            return
+        self._looks += 1
+        z = NormalDist().inv_cdf(1 - LEVEL / (self._looks * (self._looks + 1)) / _RULES)
+        rated = min(first.rated, canary.rated) >= FIRST_LOOK
+        if surely_more(canary.bad, len(canary.usd), first.bad, len(first.usd), z):
+            self.stopped = "more of its requests fail or are cut off"
+        elif rated and surely_more(first.right, first.rated, canary.right, canary.rated, z):
+            self.stopped = "fewer of its answers are right"
+        elif _surely_above(canary.usd, first.usd, self.most_cost, z):
+            self.stopped = f"it costs more than {self.most_cost:g} times as much"
+
+
+def surely_more(hits: int, trials: int, others: int, of: int, z: float) -> bool:
+    """Whether one share is above another, by Newcombe's interval of the difference of two independent shares."""
+    one, two = hits / trials, others / of
+    low, high = _wilson(one, trials, z)[0], _wilson(two, of, z)[1]
+    return one - two - math.hypot(one - low, high - two) > 0
+
+
+def _wilson(share: float, trials: int, z: float) -> tuple[float, float]:
+    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    return middle - half, middle + half
+
+
+def _surely_above(mine: list[float], theirs: list[float], factor: float, z: float) -> bool:
+    """Whether a mean is above so many times another one."""
+    spread = math.sqrt(variance(mine) / len(mine) + factor * factor * variance(theirs) / len(theirs))
+    return fmean(mine) - factor * fmean(theirs) > z * spread

@@ -1,0 +1,76 @@
+"""A canary answers its share, and is stopped when it is surely worse, and seldom when it is not."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+import toolorchestra as to
+from tests.support.served import running
+from toolorchestra.agents.serving.canary import Canary
+
+QUESTIONS = list(to.make("HLE-v0").unwrapped.factory.source.askable)  # type: ignore[attr-defined]
+
+
+def stopped(seed: int, requests: int, fails: float, right: float, usd: float) -> str:
+    """Play a canary beside a policy that fails in 5 %, is right in 70 % and costs a cent a request."""
+    rng, canary = random.Random(seed), Canary("old", "new", 0.3, 1.5)
+    for number in range(requests):
+        policy = canary.choose("old", str((seed, number)))
+        mine = policy == "new"
+        ended = "failed" if rng.random() < (fails if mine else 0.05) else "answered"
+        cost = rng.expovariate(1 / (usd if mine else 0.01))
+        canary.ended(policy, ended, cost, float(rng.random() < (right if mine else 0.7)))
+    return canary.stopped
+
+
+@pytest.mark.parametrize(
+    ("worse", "says"),
+    [
+        ({"fails": 0.3, "right": 0.7, "usd": 0.01}, "more of its requests fail"),
+        ({"fails": 0.05, "right": 0.3, "usd": 0.01}, "fewer of its answers are right"),
+        ({"fails": 0.05, "right": 0.7, "usd": 0.04}, "it costs more than 1.5 times as much"),
+    ],
+)
+def test_a_worse_one_is_stopped_and_the_reason_said(worse: dict[str, float], says: str) -> None:
+    assert all(stopped(seed, 2000, **worse).startswith(says) for seed in range(3))
+
+
+def test_one_that_is_no_worse_is_seldom_stopped() -> None:
+    assert sum(bool(stopped(seed, 800, 0.05, 0.7, 0.01)) for seed in range(60)) <= 6
+
+
+def test_the_share_is_drawn_by_the_request_and_ends_with_the_canary() -> None:
+    canary = Canary("old", "new", 0.1, 1.5)
+    chosen = [canary.choose("old", str(number)) for number in range(2000)]
+    assert chosen == [canary.choose("old", str(number)) for number in range(2000)]
+    assert 150 < chosen.count("new") < 250
+    assert canary.choose("other", "1") == "other"
+    canary.stopped = "enough"
+    assert {canary.choose("old", str(number)) for number in range(200)} == {"old"}
+
+
+def test_over_the_server_with_feedback(tmp_path: Path) -> None:
+    with running(tmp_path / "out", "cascade", canary="always:answer-1", canary_share=0.5) as server:
+
+        def post(path: str, **body: Any) -> httpx.Response:
+            return httpx.post(f"{server.url}{path}", json=body)
+
+        ids = [
+            post("/v1/chat/completions", model="cascade", messages=[{"role": "user", "content": question}]).json()["id"]
+            for question in QUESTIONS[:12]
+        ]
+        assert post("/v1/feedback", id=ids[0], right=False).status_code == 200
+        assert post("/v1/feedback", id="chatcmpl-nobody", right=False).status_code == 404
+        assert post("/v1/feedback", id=ids[0]).status_code == 400
+        told = httpx.get(f"{server.url}/v1/activity").json()["canary"]
+    assert {name: arm["requests"] > 0 for name, arm in told["arms"].items()} == {
+        "cascade": True,
+        "always:answer-1": True,
+    }
+    assert sum(arm["requests"] for arm in told["arms"].values()) == 12
+    assert ids[0] in (tmp_path / "out" / "feedback.jsonl").read_text()
