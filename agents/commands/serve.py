@@ -141,8 +141,8 @@ def service_of(given: ServeOptions, folder: Path) -> PolicyService:
     if given.release_lost:
         say(f"gave back what {accounts.release_lost()} requests had set aside")
     limits = ServingLimits(given.most_usd, given.at_once, given.queue, given.deadline_seconds, given.session_seconds)
-    first, *_, last = solvers
-    canary = Canary(first, last, given.canary_share, given.canary_cost) if given.canary else None
+    names = list(solvers)
+    canary = Canary(names[0], names[-1], given.canary_share, given.canary_cost) if given.canary else None
     return PolicyService(solvers, accounts, limits, folder, texts=not given.no_texts, canary=canary)
 
 

@@ -8,12 +8,13 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import fields
 from typing import Any
 
 from toolorchestra.agents.serving import openai_api as api
 from toolorchestra.agents.serving.accounts import NOBODY, Refused
+from toolorchestra.agents.serving.mcp_service import mcp_app
 from toolorchestra.agents.serving.service import ClientSession, Ended, PolicyService, question_of
 from toolorchestra.envs.base.errors import ConfigError, Outage, install
 from toolorchestra.envs.money.prices import EXPERT, NANO, REWARDED_ROLES, ROLES
@@ -96,6 +97,7 @@ class Server:
         """`page`: the HTML to watch the server, and its Content-Security-Policy."""
         self.service, self._html = service, page
         self.metrics = Metrics(service)
+        self._mcp = mcp_app(service)
 
     def app(self) -> Starlette:
         """The ASGI application."""
@@ -110,14 +112,17 @@ class Server:
             Route("/health", self._health),
             Route("/", self._page),
         ]
+        if self._mcp is not None:
+            routes += self._mcp.routes
         return Starlette(routes=routes, lifespan=self._lifespan)
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.service.close)
+            if self._mcp is not None:
+                await stack.enter_async_context(self._mcp.router.lifespan_context(self._mcp))
             yield
-        finally:
-            await self.service.close()
 
     def _guarded(self, handler: Handler, *, admin: bool = False) -> Callable[[Request], Awaitable[Response]]:
         """A handler for who has a key, whose errors come in OpenAI's shape."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import toolorchestra as to
 from tests.support.loopback import Loopback, ServerReply
 from tests.support.served import ServedPolicies, running
 from toolorchestra.agents.serving.accounts import new_key
+from toolorchestra.envs.tools import ToolContext
 
 QUESTIONS = list(to.make("HLE-v0").unwrapped.factory.source.askable)  # type: ignore[attr-defined]
 ADD: Any = {
@@ -388,3 +390,36 @@ def test_more_than_the_queue_holds_is_refused_with_429(tmp_path: Path) -> None:
             return sorted(one.status_code for one in told)
 
         assert asyncio.run(three()) == [200, 200, 429]
+
+
+# -- as an MCP server --------------------------------------------------------------------------------------------------
+
+
+def test_another_agent_asks_by_mcp(tmp_path: Path, keys: dict[str, str]) -> None:
+    with running(tmp_path / "out", "cascade", keys=str(tmp_path / "keys.toml")) as server:
+        os.environ["TEST_MCP_KEY"] = keys["bob"]
+        found = {tool.name: tool for tool in to.mcp_tools(f"{server.url}/mcp", bearer="TEST_MCP_KEY")}
+        assert {*found} == {"ask", "prices", "budget_left"}
+
+        async def asked_and_paid() -> list[dict[str, Any]]:
+            context = ToolContext(None, 0)
+            said = [
+                await found["ask"].run(context, question=QUESTIONS[2], budget_usd=0.5),
+                await found["budget_left"].run(context),
+                await found["prices"].run(context),
+            ]
+            with pytest.raises(to.ToolError, match="no model 'casc'"):
+                await found["ask"].run(context, question=QUESTIONS[2], model="casc")
+            context.end()
+            await asyncio.sleep(0.05)
+            return [json.loads(one.content) for one in said]
+
+        answer, left, prices = asyncio.run(asked_and_paid())
+        assert answer["answer"] == "325"
+        assert left["spent_usd"] == pytest.approx(answer["cost_usd"])
+        assert left["usd"] == pytest.approx(10 - answer["cost_usd"])
+        assert "gpt-5" in prices
+        os.environ["TEST_MCP_KEY"] = "wrong"
+        wrong = {tool.name: tool for tool in to.mcp_tools(f"{server.url}/mcp", bearer="TEST_MCP_KEY")}
+        with pytest.raises(to.ToolError, match="no such key"):
+            asyncio.run(wrong["budget_left"].run(ToolContext(None, 0)))
