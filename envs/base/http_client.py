@@ -255,7 +255,7 @@ def _proxy(url: Any) -> Any:
     scheme, server = url.scheme.decode(), f"{url.host.decode()}:{url.origin.port}"
     named = urllib.request.getproxies_environment()
     proxy = named.get(scheme) or named.get("all")
-    if not proxy or urllib.request.proxy_bypass_environment(server, named):
+    if not proxy or urllib.request.proxy_bypass_environment(server, named):  # type: ignore[attr-defined]
         return None
     address = Address.of(proxy if "://" in proxy else f"http://{proxy}")
     user, _, word = address.login.partition(":")

@@ -204,7 +204,7 @@ class Source:
 def models_of(source: Any) -> Callable[[], ChatModel] | None:
     """What gives the models behind a source: those of its backends, with what was put around them."""
     if getattr(source, "behind", None) is not None:
-        return lambda: source.behind.models  # type: ignore[no-any-return]
+        return lambda: source.behind.models
     backing = getattr(source, "backing", None)
     return (lambda: backing.models) if backing is not None and backing.names_models else None
 

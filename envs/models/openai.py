@@ -384,12 +384,13 @@ class OpenAiModels:
     async def _wrong(self, name: str) -> str:
         """What is wrong with an endpoint; "" where it answers."""
         asked = self._exchange("GET", self.endpoints.endpoints[name], "models", b"", CHECK_BYTES)
+        problems: tuple[type[Exception], ...] = (*broken(), ReplyTooLong)
         try:
             async with asyncio.timeout(CHECK_SECONDS), asked:
                 await asked.text()
         except TimeoutError:
             return f"no answer within {CHECK_SECONDS:g} s"
-        except (*broken(), ReplyTooLong) as err:
+        except problems as err:
             return self._scrub(f"{type(err).__name__}: {err}")
         told = redirected(asked.status, asked.headers)
         return f"refuses the key ({asked.status})" if asked.status in (401, 403) else told
