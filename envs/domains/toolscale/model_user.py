@@ -55,7 +55,8 @@ async def model_reply(
     talk = [Message(role="system", content=f"{_RULES}\n\nScenario\n{scenario(task)}"), said_by_agent(GREETING)]
     for said, words in zip(replies, heard, strict=True):
         talk += [Message(role="assistant", content=written(said)), said_by_agent(words)]
-    text, again = "", ()
+    text = ""
+    again: tuple[Message, ...] = ()
     for number in range(TRIES):
         request = ChatRequest(
             user.model, "user", (*talk, *again), context.seed, context.turn + number * _APART, role=USER,
