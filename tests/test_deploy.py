@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,13 @@ def test_a_cluster_runs_replicas_of_what_composes() -> None:
     for name in ("policy", "port", "keys", "backends", "drain_seconds"):
         assert getattr(given, name) == getattr(composed, name)
     assert server["image"].split("/")[1] == compose()["services"]["server"]["image"]
+
+
+def test_every_option_that_they_speak_of_is_one() -> None:
+    known = {f"--{option.name.replace('_', '-')}" for option in fields(ServeOptions)}
+    texts = "".join((SERVE / name).read_text() for name in ("compose.yaml", "kubernetes.yaml"))
+    spoken = {*re.findall(r"(?<![\w-])--[a-z][a-z-]+", texts)} - {"--build"}  # docker's
+    assert {"--new-key", "--drain-seconds"} <= spoken <= known
 
 
 def panels() -> list[Any]:
