@@ -16,6 +16,7 @@ Money is whole nano-dollars and time whole nanoseconds, so sums do not depend on
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -33,6 +34,7 @@ ROWS, TRAJECTORIES, RETRIED, LEARNT, PAID, MANIFEST, SUMMARY, PAGE = (
     "rows.jsonl", "trajectories.jsonl", "retried.jsonl", "learnt.jsonl", "paid.jsonl", "manifest.json", "summary.json",
     "page.html",
 )  # fmt: skip
+SEAL = "seal"
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,13 @@ def bill_of(charges: Sequence[Charge]) -> dict[str, Any]:
 
 
 def line_of(row: EvaluationRow) -> bytes:
-    """A row as a line of rows.jsonl."""
-    return json.dumps(asdict(row), allow_nan=False, ensure_ascii=True, default=str).encode() + b"\n"
+    """A row as a line of rows.jsonl, with a seal by which a line is known that was changed afterwards."""
+    said = json.dumps(asdict(row), allow_nan=False, ensure_ascii=True, default=str)
+    return f'{said[:-1]}, "{SEAL}": "{_seal(said)}"}}\n'.encode()
+
+
+def _seal(said: str) -> str:
+    return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
 
 
 def read_rows(path: str | Path) -> Iterator[EvaluationRow]:
@@ -165,9 +172,16 @@ def row_of(data: Any) -> EvaluationRow:
     """A row from its JSON object. Raises ValueError where it is none."""
     if not isinstance(data, Mapping):
         raise ValueError(f"an object expected, got {type(data).__name__}")
+    if SEAL in data:  # of rows that a person made there is none
+        said = json.dumps({name: value for name, value in data.items() if name != SEAL}, ensure_ascii=True)
+        if data[SEAL] != _seal(said):
+            raise ValueError("the line was changed after it was written: put back what it was, or take it out")
     names = {one.name for one in fields(EvaluationRow)}
     row = EvaluationRow(**{name: value for name, value in data.items() if name in names})
-    known = row.right is None or (isinstance(row.right, int | float) and not isinstance(row.right, bool))
+    known = row.right is None or (type(row.right) in (int, float) and 0 <= row.right <= 1)
     if row.status not in ("ended", "failed", "cut") or not known or (row.status == "ended") != (row.right is not None):
         raise ValueError(f"status {row.status!r} with right {row.right!r}")
+    for nano in (*row.nano_usd_by_role.values(), row.unconfirmed_nano_usd, row.elapsed_ns):
+        if type(nano) is not int or nano < 0:
+            raise ValueError(f"money and time are whole numbers from 0 up, got {nano!r:.40}")
     return row

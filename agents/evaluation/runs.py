@@ -71,7 +71,9 @@ def simulated(contests: Sequence[Contest]) -> bool:
 
 def digest_of_run(rows: Iterable[EvaluationRow]) -> str:
     """One digest of all rows: equal where every transcript, charge and outcome is."""
-    text = "".join(row.digest for row in sorted(rows, key=lambda row: row.key))
+    parts = ((row.digest, row.status, row.right, sorted(row.nano_usd_by_role.items()))
+             for row in sorted(rows, key=lambda row: row.key))  # fmt: skip
+    text = "".join(map(str, parts))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -210,7 +212,13 @@ class EvaluationRun:
         file = self.folder / LEARNT if self.folder is not None else None
         if file is None or not file.is_file():
             return 0
-        return sum(int(json.loads(line)["nano_usd"]) for line in file.read_bytes().splitlines() if line.endswith(b"}"))
+        try:
+            paid = [json.loads(line)["nano_usd"] for line in file.read_bytes().splitlines() if line.endswith(b"}")]
+            if not all(type(nano) is int and nano >= 0 for nano in paid):
+                raise ValueError("nano_usd is a whole number from 0 up")
+        except (ValueError, TypeError, LookupError) as err:
+            raise ConfigError(f"{file}: expected what players paid to learn ({err!s:.80})") from None
+        return sum(paid)
 
     def add_learning(self, cell: Sequence[str], nano_usd: int) -> None:
         """Keep what a player that learns first has paid for it, whether it got to its end or not."""

@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from tests.command_line import toolorchestra as command
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.two_texts import raises
 from toolorchestra.agents.commands import evaluate
-from toolorchestra.agents.evaluation.rows import RETRIED, ROWS, TRAJECTORIES, EvaluationRow, line_of, read_rows
-from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun
+from toolorchestra.agents.evaluation.rows import LEARNT, RETRIED, ROWS, TRAJECTORIES, EvaluationRow, line_of, read_rows
+from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, digest_of_run
 from toolorchestra.agents.evaluation.trials import trials_of
 from toolorchestra.agents.policies.base import Player
 from toolorchestra.agents.policies.players import player
@@ -131,6 +131,42 @@ def test_rows_that_are_none_are_named(tmp_path: Path) -> None:
 
 
 # -- what fails --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "says"),
+    [
+        ('"right": 0.0', '"right": 1.0', "the line was changed after it was written"),
+        ('"nano_usd_by_role": {', '"nano_usd_by_role": {"x": -5, ', "the line was changed after it was written"),
+        (', "seal"', ', "right": 7.0, "unsealed"', "status 'ended' with right 7.0"),
+        (', "seal"', ', "elapsed_ns": -5, "unsealed"', "money and time are whole numbers from 0 up, got -5"),
+    ],
+)
+def test_a_folder_that_a_stranger_changed_is_not_gone_on_with(tmp_path: Path, was: str, now: str, says: str) -> None:
+    one = contest(made(), plain("random"), 6)
+    played(one, folder=tmp_path)
+    path = tmp_path / ROWS
+    text = path.read_text()
+    assert was in text
+    path.write_text(text.replace(was, now))
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        played(one, folder=tmp_path, resume=True)
+
+
+def test_money_that_learning_gives_back_is_refused(tmp_path: Path) -> None:
+    one = contest(made(), plain("cheapest"), 2)
+    played(one, folder=tmp_path)
+    (tmp_path / LEARNT).write_text('{"nano_usd": -1000000000000}\n')
+    with pytest.raises(ConfigError, match="what players paid to learn"):
+        _ = EvaluationRun.open(tmp_path, ASKED, resume=True).nano_usd
+
+
+def test_the_digest_of_a_run_covers_outcomes_and_money() -> None:
+    rows = played(contest(made(), plain("cheapest"), 2)).rows
+    first, *others = rows.values()
+    other = [replace(first, right=1.0 - first.right), replace(first, nano_usd_by_role={"expert": 1})]  # type: ignore[operator]
+    found = {digest_of_run([one, *others]) for one in (first, *other)}
+    assert len(found) == 3
 
 
 def test_one_policy_that_breaks_down_in_one_trial_stops_no_other() -> None:
