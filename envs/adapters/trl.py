@@ -70,7 +70,8 @@ class TrlRollouts:
         if all(play.cut == "rewritten" for play in plays):
             raise ConfigError(
                 "the chat template writes earlier turns anew, and TRL trains on one sequence that only grows: set "
-                "tokenizer.chat_template = trl.chat_template_utils.get_training_chat_template(tokenizer)"
+                "tokenizer.chat_template = trl.chat_template_utils.get_training_chat_template(tokenizer), or "
+                "to one of yours that keeps them, where TRL does not know it"
             )
         siblings = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
         rows = [{**play.row(self.chat.stop), "siblings": siblings} for play in plays]

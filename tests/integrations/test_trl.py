@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -244,6 +245,18 @@ def test_a_template_that_rewrites_the_past_is_refused_and_one_for_training_is_no
     chat = Chat(tokenizer)
     with pytest.raises(ConfigError, match="get_training_chat_template"):
         TrlRollouts(chat)([row["prompt"] for row in rows], Scripted(chat, lambda p: [thought] * len(p)))
+
+
+def test_the_guides_lines_take_a_template_that_trl_does_not_know() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "trainers" / "trl.md").read_text(encoding="utf-8")
+    lines = guide[guide.index("with suppress(") : guide.index("trainer = GRPOTrainer(")]
+    tokenizer = load_tokenizer()
+    tokenizer.chat_template = TEMPLATE_THAT_FORGETS
+    known = trl.chat_template_utils.get_training_chat_template
+    with pytest.raises(ValueError, match="template"):
+        known(tokenizer)
+    exec(lines, {"tokenizer": tokenizer, "suppress": suppress, "get_training_chat_template": known})
+    assert tokenizer.chat_template == TEMPLATE_THAT_FORGETS
 
 
 TEMPLATE_THAT_FORGETS = (
