@@ -153,6 +153,7 @@ def run_world(given: WorldOptions) -> int:
     """Make the experts, and say what they are made of."""
     from toolorchestra.agents.calibration.experts_file import FileOptions, make_experts, write_experts
     from toolorchestra.agents.calibration.experts_fit import read_fit
+    from toolorchestra.envs.domains.questions.source import searching
     from toolorchestra.envs.tools.tool_config import load
 
     if given.out.suffix != ".json":
@@ -161,6 +162,8 @@ def run_world(given: WorldOptions) -> int:
     choices = FileOptions(pairs("--as", given.stands), _families(given.family), given.rest_from)
     made = make_experts(known, load(given.tools), choices)
     write_experts(made, given.out)
+    if found := searching(load(given.tools)):
+        say(f"- {', '.join(found)}: what is found changes answers to generated questions alone, not to a data set's")
     for line in made.told:
         say(f"- {line}")
     for line in known.warnings:

@@ -32,8 +32,15 @@ DUMPED_GROUPS = 1
 
 def training(mix: EnvMix) -> EpisodeFactory:
     """The factory of rollouts to learn from. Tools, aliases and prices vary from task to task where the source can vary
-    them."""
-    return factory_of(mix.env_id, **arguments_of(mix, "train"))
+    them. Raises ConfigError where nothing true could be learnt."""
+    made = factory_of(mix.env_id, **arguments_of(mix, "train"))
+    if idle := getattr(made.source, "idle_searches", ()):
+        raise ConfigError(
+            f"simulated experts answer a data set's questions without a document as well as with one, so with "
+            f"{', '.join(idle)} a policy would learn never to search, and be wrong with real models; train with tools "
+            "that do not search, on generated questions, or over real models (backends=FILE)"
+        )
+    return made
 
 
 def held_out(mix: EnvMix, split: Literal["validation", "test"]) -> EpisodeFactory:

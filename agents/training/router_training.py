@@ -17,6 +17,8 @@ from typing import Any
 
 import tyro
 
+from toolorchestra.agents.configuration.config import EnvMix
+from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import TrainingFailed
 from toolorchestra.agents.policies.router import Router, TrainedRouter, layers_of, save_router
 from toolorchestra.agents.training.ray_address import OPTION, START, check_address
@@ -69,6 +71,8 @@ class RouterTraining:
 def train_router(given: RouterTraining, folder: Path, say: Say = print) -> Router:
     """Train, and save the router into a folder. Raises ConfigError where a setting is wrong, TrainingFailed where
     it broke off."""
+    for env_id, arguments in given.environments.items():
+        training(EnvMix(env_id, arguments=arguments))  # refuses a world in which nothing true can be learnt
     probe = RoutingEnv(given.environments)  # a wrong id or argument is found here, not on a cluster
     try:
         probe.reset(seed=given.seed)

@@ -112,9 +112,15 @@ class QaSource:
                     "it a row in a file of your own, experts=FILE, or an endpoint, backends=FILE"
                 )
 
+    @property
+    def idle_searches(self) -> list[str]:
+        """Tools whose search nobody's answer depends on: a data set does not say what has to be found, so simulated
+        experts answer its questions without."""
+        return searching(self.config) if self.rows is not None and self.experts_simulated else []
+
     def _refuse_embedded_search(self) -> None:
         """Real questions cannot be looked up in an invented encyclopaedia, so an index has to be named."""
-        searches = [e.name for e in self.config.tools if e.kind in _SEARCHING]
+        searches = searching(self.config)
         named = self.backing is not None and (self.backing.wanted.names_search or self.backing.wanted.mode == "replay")
         if searches and not named:
             raise ConfigError(
@@ -250,6 +256,11 @@ class QaSource:
             chosen = self.config.only(tools) if tools else self.config
             self._boxes[key] = (sheet, assemble(chosen, sheet, self.behind))
         return self._boxes[key][1]
+
+
+def searching(config: tool_config.ToolConfig) -> list[str]:
+    """The names of the tools that search."""
+    return [entry.name for entry in config.tools if entry.kind in _SEARCHING]
 
 
 class _LoadedSet:

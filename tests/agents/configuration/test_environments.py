@@ -49,6 +49,18 @@ def test_tasks_follow_from_the_seed_and_the_step() -> None:
     assert seeds(chosen_tasks(MIX, 3)) == made[0]
 
 
+def test_nobody_learns_from_a_world_in_which_no_search_helps(tmp_path: Path) -> None:
+    questions, index = tmp_path / "q.jsonl", tmp_path / "index.toml"
+    questions.write_text("".join(f'{{"id": "{n}", "question": "What of {n}?", "answer": "{n}"}}\n' for n in range(40)))
+    index.write_text('[retrieval]\nindex = "embedded"\n')
+    arguments = {"dataset": str(questions), "backends": str(index)}
+    with pytest.raises(ConfigError, match="with search a policy would learn never to search"):
+        training(replace(HLE, arguments=arguments))
+    index.write_text('[retrieval]\nindex = "embedded"\n[endpoints.a]\nbase_url = "http://127.0.0.1:1"\n[models."*"]\n')
+    assert training(replace(HLE, arguments={**arguments, "prices": "paper-2025-11"}))
+    assert training(HLE)
+
+
 def test_a_run_is_simulated_where_no_model_is_real(tmp_path: Path) -> None:
     """Whatever else a backends file or a data set names."""
     index, models = tmp_path / "index.toml", tmp_path / "models.toml"
