@@ -2,7 +2,7 @@
 
 Requests that are answered with another row than they name, requests that contradict each other in one order, tools that
 no task uses, columns that no tool shows. Findings name the file and the entry, and what was expected. Those marked
-"perhaps" follow from words or from what may be chance.
+"perhaps" follow from words or from what may be chance. The surest come first, then what a spec has few of.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ class LintOptions:
     """Folders, YAML files, or names of shipped specs; all that are shipped when left out."""
     seed: int = 1
     """Seed of the rows and of what is sampled."""
+    most: int = 10
+    """How many findings are shown; 0: all."""
     strict: bool = False
     """Fail where there is a finding that was seen by running."""
 
     def __post_init__(self) -> None:
-        check_counts(self, {"seed": 0})
+        check_counts(self, {"seed": 0, "most": 0})
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -44,9 +46,13 @@ def run(given: LintOptions) -> int:
     names = given.spec or tuple(specs.shipped())
     found = {name: spec_lint.of_spec(name, given.seed) for name in names}
     for name, findings in found.items():
-        say("\n".join([f"{name}: {spec_lint.counted(findings)}", *(f"  {one.text()}" for one in findings)]))
-    certain = sum(one.certain for findings in found.values() for one in findings)
-    say(f"{len(names)} specs, {sum(map(len, found.values()))} findings, {certain} of them seen by running")
+        say(f"{name}: {spec_lint.counted(findings)}")
+    ranked = sorted(((name, one) for name in names for one in found[name]), key=lambda pair: spec_lint.rank(pair[1]))
+    shown = ranked[: given.most or None]
+    say("\n".join(f"  {name}: {one.text()}" for name, one in shown))
+    certain = sum(one.certain for _, one in ranked)
+    left = f"; {len(shown)} shown, --most 0 shows all" * (len(shown) < len(ranked))
+    say(f"{len(names)} specs, {len(ranked)} findings, {certain} of them seen by running{left}")
     return FAILED if given.strict and certain else DONE
 
 

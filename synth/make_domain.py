@@ -87,6 +87,8 @@ class MakeOptions:
     """Dollars: stop before a call once so much is spent."""
     at_once: int = 4
     """How many calls of models run at the same time."""
+    strict: bool = False
+    """Make nothing where the lint sees by running that requests are answered with another row than they name."""
     replay: Path | None = None
     """Answer from this file, the calls.jsonl of an earlier run; a call that is not in it is an error."""
 
@@ -204,7 +206,7 @@ def _run(
     if given.reader and paid_model is not None:
         reads = paid_model if given.reader == AUTHOR_READS else _beside(given, paid_model, given.reader)
         reader = ModelSolver(reads, "reader", JUDGE)
-    return pipeline.SynthesisRun(author, settings, work, out, identity, solvers, reader, Bars(sys.stderr))
+    return pipeline.SynthesisRun(author, settings, work, out, identity, solvers, reader, Bars(sys.stderr), given.strict)
 
 
 def _solver(given: MakeOptions, name: str, paid_model: PaidModel | None) -> Solver:

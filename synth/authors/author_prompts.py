@@ -24,14 +24,18 @@ _HEAD = (
     "and no real person. Texts are plain words: no markup, no instructions to whoever reads them."
 )
 _RULES: Mapping[str, str] = {
-    "subjects": """Write the subject: {"name", "subject", "clock", "user": {"draw", "key", "ways"}, "personas"}.
+    "subjects": """Write the subject: {"name", "subject", "clock", "user": {"draw", "key", "ways"}, "personas",
+"process"}.
 - name: lower-case identifier. clock: "YYYY-MM-DD HH:MM:SS", the time that stands still in this domain.
 - user.draw: a SELECT on the people table that you will create next; it gives one row for everybody who may call, with
   the key column and the columns that they know of themselves. user.key names that column.
 - ways: one to three ways to be identified. facts: what the caller knows, each {"label", "asked": [lower-case words by
   which an agent asks for it], "value": "{column}"}; unknown: facts without a value; actions: the tool calls that
   identify, [{"tool": {"argument": "{column}"}}].
-- personas: three to six, in the second person.""",
+- personas: three to six, in the second person.
+- process: {"own": {table: column}}, such as {"members": "member_id", "loans": "member_id"}: every table whose rows
+  belong to a person, with the column that leads to that person, directly or by the id of a table that stands before
+  it. With it, an agent that identifies late, changes without a yes, or reads another person's rows gets nothing.""",
     "schema": """Write the tables: {"schema_sql": "..."}.
 - Plain SQLite, CREATE TABLE and CREATE INDEX only, three to eight tables. Every table has a first column such as
   loan_id TEXT NOT NULL UNIQUE, and a rowid. Key columns end in _id; other tables REFERENCE them under the same name.
@@ -55,12 +59,14 @@ _RULES: Mapping[str, str] = {
 - A string parameter has an enum or a format: id, date, time, datetime, email, phone, code, text.
 - Steps: {"let": "SELECT .. AS fresh_name ..", "error"}: its columns become parameters, no row is the error;
   {"check": expression that must be true, "error"}; {"do": one INSERT, UPDATE or DELETE}. Errors say what to do.
+- A long list has a parameter page, and returns an object with pages.
 - Every write is guarded by let and check. New ids: let SELECT printf('LO-%03d', max(rowid) + 1) AS loan FROM loans.
 - No random, no wall clock (use :now and :today), no PRAGMA, no other tables. INSERT gives all columns in order.
 - The tools that the first part identifies users with are among them.""",
     "policy": """Write the policy: {"policy": "..."}, Markdown, 1500 to 8000 characters: what the agent reads.
 - Identify first, one customer in a conversation, read before writing, say what will be done and wait for a yes.
 - A rule for every writing tool, when to hand over, what to refuse. Some rules that the tools do not enforce.
+- Where the subject has process: these three rules are checked in every conversation, say so.
 - Name only tools, tables, columns and values that exist. No rule may contradict another.""",
     "intents": """Write what users want: {"intents": [...]}, twelve to thirty of them.
 - {"intent": name, "draw": SELECT .. AS who, .. , "say": three or more wordings, "actions": [{"tool": {"argument":
@@ -70,11 +76,19 @@ _RULES: Mapping[str, str] = {
 - say: the user's words with {column} for what they know; no ids that people do not know.
 - inform: what must be told; never what the user says. ending: "serve", "refuse" (reads only; "pushback": what the user
   says to a first refusal; "weight": 0.3) or "transfer".
-- Every intent changes something, or must tell something. Reads that are not needed for it are left out.""",
+- Every intent changes something, or must tell something. Reads that are not needed for it are left out.
+- Half of the intents are hard, each by one of these keys. An agent that misses it must end elsewhere:
+  "candidates": {"column": "loan_id", "of": SELECT loan_id .. of all that look right}: the words tell them apart.
+  "computed": [columns] whose value neither the user nor a result says; "tell": ["{days_left}"]: such a value is told.
+  "branches": {"soon": {"actions", "inform"}, "later": {"actions"}} in place of actions; draw has the column branch.
+  "first": {"kind": "corrects", "changes_mind" or "negotiates", "say": [..], "then": ["Sorry, I mean {title}."],
+  "values": {"loan_id": "other_loan"}}: what the user says at first and takes back, and what follows from it.
+  "followed_by": [{"say", "actions", "inform", "computed"}]: requests that go on with the same row.""",
 }
 _HARDER = """Write harder intents made from these: {"intents": [...]}, at most six. Each has more steps, more rules that
-bear on it, or needs to be put together from several reads; its name is new. Same format, same tools, same tables. It
-counts only if its gold calls run and are more than those of the intents above."""
+bear on it, or needs to be put together from several reads, and one or two of the keys that make an intent hard
+(candidates, computed, branches, first, followed_by); its name is new. Same format, same tools, same tables. It
+counts only if its gold calls run, and it has such a key or more gold calls than the intents above."""
 _DOUBT = """Read the newest part below. Is it free of contradictions, within itself and with the parts before it, and
 plausible for the subject? Answer {"verdict": "yes" or "no", "reasons": [texts, at most five; [] for yes]}."""
 

@@ -26,6 +26,8 @@ NAME = "standin"
 _KEYS = {"schema": "schema_sql", "policy": "policy", "tools": "tools", "intents": "intents"}
 _STAGE = re.compile(r"^Stage: (.+)$", re.MULTILINE)
 _BATCH = re.compile(r"this is batch (\d+) of (\d+)")
+GIVES_UP = "I am sorry, but I cannot do this."
+"""What the script says as a reader, which solves nothing."""
 Slip = Callable[[str], str]
 """Spoils an answer."""
 
@@ -49,6 +51,8 @@ class ScriptedParts:
 
     def __call__(self, request: ChatRequest) -> str:
         stage = stage_of(request)
+        if not stage:
+            return GIVES_UP
         if stage.startswith("doubt"):
             return json.dumps({"verdict": "yes", "reasons": []})
         if stage == "evolve":
@@ -70,7 +74,7 @@ class ScriptedParts:
         entries = [e for e in plain(self.texts["intents.yaml"]) if e.get("ending", "serve") == "serve"]
         made: list[Any] = []
         for entry in entries:
-            if entry.get("public") or len(made) == 4:
+            if entry.get("public") or "actions" not in entry or len(made) == 4:
                 continue
             again = {**entry, "intent": f"{entry['intent']}_checked", "actions": [*entry["actions"]]}
             again["say"] = [f"Look at everything first, then do this: {say}" for say in entry["say"]]

@@ -99,7 +99,8 @@ def schema(parts: Parts, _seed: int) -> list[Fault]:
         _, tables = database.found("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
         faults = _tables({name: sql or "" for name, sql in tables})
         if not faults:
-            faults = _draw(database, partial(parts).head)
+            head = partial(parts).head
+            faults = _draw(database, head) or _own(database, head, [name for name, _ in tables])
     except (sqlite3.Error, sqlite3.Warning, ValueError) as err:
         return [Fault("SQL", f"schema.sql: {err}; only CREATE TABLE and CREATE INDEX are allowed")]
     finally:
@@ -135,6 +136,18 @@ def _draw(database: Fenced, head: Mapping[str, Any]) -> list[Fault]:
     if user["key"] not in columns:
         return [Fault("user.draw", f"domain.yaml's user.draw gives no column {user['key']!r}; it gives {columns}")]
     return []
+
+
+def _own(database: Fenced, head: Mapping[str, Any], tables: Sequence[str]) -> list[Fault]:
+    """The rules of process name tables and columns that exist."""
+    faults = []
+    for table, column in head.get("process", {"own": {}})["own"].items():
+        columns = database.found(f'SELECT * FROM "{table}" LIMIT 0')[0] if table in tables else []
+        if column not in columns:
+            there = ", ".join(columns) or "none: there is no such table"
+            seen = f"domain.yaml's process.own names column {column!r} of table {table!r}, which has {there}"
+            faults.append(Fault("process.own", seen))
+    return faults
 
 
 def rows(parts: Parts, seed: int) -> list[Fault]:

@@ -27,6 +27,7 @@ from toolorchestra.synth.storage import StageStore
 VERSION = "3"
 """Version of the stages. Raise it when the same inputs give other results: older work folders are then made anew."""
 LEAST_TASKS = 10
+PERHAPS = " (perhaps)"
 MOST_LINT = 30
 """Findings that the report shows."""
 TASKS_SECONDS, SECONDS_A_TASK = 120.0, 2.0
@@ -48,6 +49,8 @@ class SynthesisRun:
     reader: Solver | None = None
     """The second reader."""
     progress: Progress | None = None
+    strict: bool = False
+    """Whether nothing is made of a spec whose lint has seen a fault by running it."""
 
     def seen(self, stage: str) -> Seen | None:
         """A function that reports one stage's progress; None where the run reports none."""
@@ -87,6 +90,8 @@ async def make(run: SynthesisRun) -> Made:
         else:
             state, tally = Making.read(result["making"]), Tally.read(result["tally"])
         tallies.append(tally)
+        if run.strict and name == "lint":
+            _refuse_false(tally)
         if run.progress is not None:
             run.progress(name, 1, 1)
     return _finish(run, state, tallies)
@@ -105,10 +110,19 @@ async def _harder(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     return await written_parts.evolve(state, run.author, run.settings)
 
 
+def _refuse_false(lint: Tally) -> None:
+    """Refuse gold that was seen to mean something else than the words: its tasks would prove themselves."""
+    if number := lint.dropped.get(spec_lint.FALSE_GOLD):
+        raise ConfigError(
+            f"no task is made: by the lint, which has run them, {number} intents are answered with another row than "
+            f"they name; the first: {lint.notes[0]}"
+        )
+
+
 async def _lint(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     """What its author should look at. Nothing is dropped for it."""
     found = spec_lint.of_parts(state.parts, run.settings.seed)
-    counts = counted(Counter(f"{one.check}{'' if one.certain else ' (perhaps)'}" for one in found))
+    counts = counted(Counter(f"{one.check}{'' if one.certain else PERHAPS}" for one in found))
     return state, Tally("lint", 0, 0, counts, {}, tuple(one.text() for one in found[:MOST_LINT]))
 
 

@@ -16,6 +16,7 @@ from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats.part_checks import Check, Fault
 from toolorchestra.synth.formats.spec import parsed
 from toolorchestra.synth.stages import play_checks, spec_lint
+from toolorchestra.synth.stages.hard_requests import HARD
 from toolorchestra.synth.stages.limited_work import SHARED, TooMuch
 from toolorchestra.synth.stages.stage_values import Making, StageFailed, SynthesisSettings, Tally, counted
 
@@ -149,16 +150,15 @@ async def evolve(making: Making, author: Author, settings: SynthesisSettings) ->
             continue
         before = [dict(entry) for entry in _entries(making.parts["intents.yaml"])]
         names = {entry["intent"] for entry in before}
-        usual = sorted(len(entry["actions"]) for entry in before)[len(before) // 2]
+        usual = sorted(len(entry["actions"]) for entry in making.spec.intents)[len(before) // 2]
         for entry in map(dict, _entries(text)):
             if str(entry.get("intent")) in names:
                 continue
             made = making.with_part("intents.yaml", untrusted_answers.dumped([*before, entry]))
             faults = checked("intents", made, settings.seed)
-            if not faults and len(entry["actions"]) <= usual:
-                faults = [
-                    Fault("no harder", f"{entry['intent']} has {len(entry['actions'])} gold calls, {usual} are usual")
-                ]
+            calls = 0 if faults else len(made.spec.intents[-1]["actions"])
+            if not faults and calls <= usual and not any(entry.get(key) for key in HARD):
+                faults = [Fault("no harder", f"{entry['intent']} has {calls} gold calls, {usual} are usual")]
             log.add(faults)
             if not faults:
                 making, before, kept = made, [*before, entry], kept + 1

@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from tests.domains import LIBRARY
+from tests.synth import runs
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale.source import ready
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask
+from toolorchestra.synth.authors import PART_OF, PartRequest, author_prompts
+from toolorchestra.synth.authors.model_author import ScriptedParts
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.solvers import RULE_BREAKERS, SCRIPTED, Arena
@@ -161,6 +164,26 @@ def test_the_verdict_names_the_broken_rule() -> None:
     assert verdict.broken == ("renew_loan came without the user's yes",)
     assert (verdict.execution, verdict.process, verdict.value) == (True, False, 0.0)
     assert unasked(bench, task) == ""
+
+
+def test_what_a_model_writes_becomes_hard_too(tmp_path: Path) -> None:
+    made, _ = runs.made(tmp_path, ScriptedParts(texts()))
+    found = {name for task in made.domain.tasks.values() for name, count in task.hardness.items() if count}
+    assert {"distractors", "branches", "user"} <= found
+    assert made.domain.manifest["process"]["own"] == {"members": "member_id", "loans": "member_id"}
+
+
+def test_an_author_is_told_of_every_key_that_makes_a_request_hard() -> None:
+    told = " ".join(str(message["content"]) for stage in PART_OF
+                    for message in author_prompts.author("a library", PartRequest(stage, {})))  # fmt: skip
+    for key in ("process", "candidates", "computed", "tell", "branches", "first", "followed_by", "page"):
+        assert key in told
+
+
+def test_rules_of_process_name_what_the_schema_has() -> None:
+    head = texts()["domain.yaml"].replace("loans: member_id", "loans: membr_id")
+    (fault,) = part_checks.schema({**texts(), "domain.yaml": head}, 1)
+    assert "names column 'membr_id' of table 'loans', which has loan_id," in fault.seen
 
 
 def test_levels_follow_the_stated_rule() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.synth import runs
-from toolorchestra.synth import lint, prove
+from toolorchestra.synth import lint, make_domain, prove
 from toolorchestra.synth.authors.model_author import LlmAuthor, ScriptedParts
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.stages import domain_folder, spec_lint
@@ -89,7 +89,17 @@ def test_the_command_prints_file_entry_and_what_was_expected(capsys: pytest.Capt
     assert "intents.yaml: intent vaccine_price: another row" in told
     assert "expected: " in told
     assert "tools.yaml: tool change_phone: unused tool" in told
-    assert lint.main([str(CARELESS)]) == 0
+    assert lint.main([str(CARELESS), "--most", "3"]) == 0
+    *_, first, second, third, last = capsys.readouterr().out.splitlines()
+    assert not any("(perhaps)" in one for one in (first, second, third))
+    assert "; 3 shown, --most 0 shows all" in last
+
+
+def test_strict_makes_nothing_of_what_was_seen_by_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "vet"
+    assert make_domain.main([str(CARELESS), "--tasks", "10", "--out", str(out), "--strict"]) == 2
+    assert "are answered with another row than they name; the first: intents.yaml: intent" in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_a_model_gets_its_wrong_row_back_and_mends_it(tmp_path: Path) -> None:
