@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, get_type_hints, overload
 
@@ -235,13 +235,13 @@ class Toolbox:
         """The tool of the first of these kinds that there is."""
         return next((t for kind in kinds for t in self.tools if t.kind == kind), None)
 
-    def only(self, names: Sequence[str] | None) -> Toolbox:
+    def only(self, names: Sequence[str] | None) -> Self:
         """The named tools, in this one's order; None keeps all."""
         if names is None:
             return self
         if unknown := [name for name in names if name not in self]:
             raise ConfigError(no_such("tool", unknown[0], self._by_name))
-        return Toolbox(t for t in self.tools if t.name in names)
+        return type(self)(t for t in self.tools if t.name in names)
 
     def priced(self, sheet: PriceSheet) -> Toolbox:
         """The same tools, whose descriptions say what the sheet bills. An item that it lacks is refused."""
@@ -290,20 +290,12 @@ def tool(function: Callable[..., Any] | None = None, /, *, bills: Sequence[str] 
         if parameter.default is parameter.empty:
             required.append(name)
     parameters = {"type": "object", "properties": properties, "required": required}
-    run = function if wants_context else _without_context(function)
+    run = function if wants_context else lambda _context, /, **arguments: function(**arguments)
     if builders:
         run = _with_records(run, builders)
     description = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ")
     suspends = inspect.iscoroutinefunction(function)
     return Tool(function.__name__, description, parameters, run, suspends=suspends)
-
-
-def _without_context(function: Callable[..., Any]) -> Callable[..., Any | Awaitable[Any]]:
-    def run(context: ToolContext, /, **arguments: Any) -> Any:
-        del context
-        return function(**arguments)
-
-    return run
 
 
 def _with_records(inner: Callable[..., Any], builders: Mapping[str, Callable[[Any], Any]]) -> Callable[..., Any]:

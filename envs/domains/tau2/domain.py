@@ -269,22 +269,14 @@ PARTS: Mapping[str, _Parts] = {
         tables=True,
     ),
     "retail": _Parts(
-        "domains.retail.tools:RetailTools",
-        "domains.retail.data_model:RetailDB",
-        "db.json",
-        ("policy.md",),
-        tables=True,
+        "domains.retail.tools:RetailTools", "domains.retail.data_model:RetailDB", "db.json", ("policy.md",), tables=True
     ),
     "telecom": _TELECOM,
     "telecom-workflow": _TELECOM._replace(
         policies=("main_policy.md", _WORKFLOW[0]), solo_policies=("main_policy_solo.md", _WORKFLOW[1])
     ),
     "mock": _Parts(
-        "domains.mock.tools:MockTools",
-        "domains.mock.data_model:MockDB",
-        "db.json",
-        ("policy.md",),
-        ("policy_solo.md",),
+        "domains.mock.tools:MockTools", "domains.mock.data_model:MockDB", "db.json", ("policy.md",), ("policy_solo.md",)
     ),
 }
 
@@ -313,14 +305,10 @@ class ToolReply(NamedTuple):
 class State:
     """One episode's databases, with the tools that work on them."""
 
-    __slots__ = ("_agent_names", "_sync", "_user_names", "kits", "solo")
+    __slots__ = ("_domain", "_sync", "kits", "solo")
 
     def __init__(self, agent: Any, user: Any, sync: Callable[[], None] | None, domain: Tau2Domain) -> None:
-        self.kits = (agent, user)
-        self._sync = sync
-        self._agent_names = domain.agent_names
-        self._user_names = domain.user_names
-        self.solo = domain.solo
+        self.kits, self._sync, self._domain, self.solo = (agent, user), sync, domain, domain.solo
 
     def call(self, side: Side, name: str, arguments: Mapping[str, Any]) -> ToolReply:
         """Run one tool call. Whatever a tool raises is its answer, as the benchmark has it."""
@@ -331,9 +319,9 @@ class State:
 
     def value(self, side: Side, name: str, arguments: Mapping[str, Any], *, sync: bool = True) -> Any:
         """What a tool returns. Raises what it raises."""
-        agent, user = self.kits
-        by_user = side == "user" or (self.solo and name in self._user_names)
-        if name not in (self._user_names if by_user else self._agent_names):
+        (agent, user), domain = self.kits, self._domain
+        by_user = side == "user" or (self.solo and name in domain.user_names)
+        if name not in (domain.user_names if by_user else domain.agent_names):
             raise ValueError(f"Tool '{name}' not found.")
         made = calculate(**arguments) if name == "calculate" else getattr(user if by_user else agent, name)(**arguments)
         if sync and self._sync is not None:
@@ -387,9 +375,8 @@ class Tau2Domain:
         self._user_kit = package.member(parts.user_tools) if parts.user_tools else None
         if self._user_kit is not None and self.folder == "telecom":
             self._user_kit = type("TelecomUserTools", (OwnVpn, self._user_kit), {})
-        self._user_db = (
-            _load(parts.user_database, release, self.folder, f"user_{parts.file}") if parts.user_tools else None
-        )
+        user_db = parts.user_database
+        self._user_db = _load(user_db, release, self.folder, f"user_{parts.file}") if user_db else None
         self.tools = described(self._kit(self._agent_db))
         self.user_tools = described(self._user_kit(self._user_db)) if self._user_kit else ()
         self.agent_names = frozenset(tool.name for tool in self.tools)
@@ -492,13 +479,8 @@ def steady(text: str) -> str:
     return _PYDANTIC_VERSION.sub(r"\1", text)
 
 
-_to_text: list[Callable[[Any], str]] = []
-
-
 def rendered(made: Any) -> str:
     """What a tool returned, as the benchmark shows it."""
     if isinstance(made, str):
         return made
-    if not _to_text:
-        _to_text.append(package.member("environment.environment:Environment").to_json_str)
-    return _to_text[0](made)
+    return str(package.member("environment.environment:Environment").to_json_str(made))

@@ -135,9 +135,7 @@ class Tau2Source:
             raise ConfigError(f"{self.name}: {no_such('split', split, self._ids)}")
         return self._ids[split]
 
-    def task_ids(self, split: str) -> Sequence[str]:
-        """List a split's tasks."""
-        return self.ids(split)
+    task_ids = ids
 
     def draw(self, split: str, rng: random.Random) -> str:
         return rng.choice(self.ids(split))
@@ -145,7 +143,7 @@ class Tau2Source:
     def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
         del seed
         sheet = self._hiring.priced(sheet)
-        run = self._run(task_id) if self._kind == "replay" else None
+        run = self.recording(task_id) if self._kind == "replay" else None
         domain, plan = self._task(task_id, run)
         if plan.criteria and plan.criteria.needs_judge and self._house.judge is None:
             needs = f"{task_id} is graded by {len(plan.criteria.judged)} assertions in natural language"
@@ -165,11 +163,7 @@ class Tau2Source:
 
     def plan(self, task_id: str) -> Tau2Task:
         """All that is known of a task: for proofs and statistics, never for agents."""
-        return self._task(task_id, self._run(task_id) if self._kind == "replay" else None)[1]
-
-    def recording(self, task_id: str) -> Recording:
-        """The recorded run of an id of the split `recorded`."""
-        return self._run(task_id)
+        return self._task(task_id, self.recording(task_id) if self._kind == "replay" else None)[1]
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
@@ -202,7 +196,8 @@ class Tau2Source:
         plan = read_plan(self.release.tasks(name)[task_id])
         return bool(plan.ticket) and not (plan.criteria and plan.criteria.communicate)
 
-    def _run(self, task_id: str) -> Recording:
+    def recording(self, task_id: str) -> Recording:
+        """The recorded run of an id of the split `recorded`."""
         sim_id = task_id.partition("@")[2]
         if sim_id not in self._runs:
             raise ConfigError(no_such("recorded run", task_id, self._ids[RECORDED]))
@@ -248,12 +243,7 @@ class Tau2Source:
                 suspends=bool(listener.suspends) or any(model.suspends for model in models),
                 deadline_seconds=listener.deadline_seconds + max(map(deadline, models), default=0.0),
             )  # fmt: skip
-            for name in kept or ():
-                if name not in box:
-                    raise ConfigError(no_such("tool", name, (t.name for t in box)))
-            if kept is not None:
-                box = DomainToolbox(t for t in box if t.name in kept)
-            self._boxes[key] = (sheet, box)
+            self._boxes[key] = (sheet, box.only(kept))
         return self._boxes[key][1]
 
 

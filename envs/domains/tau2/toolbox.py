@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.base.json_schema import Checker
@@ -14,22 +14,12 @@ from toolorchestra.envs.domains.tau2.user_and_judge_models import BilledModel
 from toolorchestra.envs.money.prices import PriceSheet, offer_line
 from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult
 
+if TYPE_CHECKING:
+    from toolorchestra.envs.domains.tau2.world import Tau2World
+
 DONE = "done"
 EXPERT = "call_expert"
 _EXPERT_SECONDS = 30.0
-
-
-class Floor(Protocol):
-    """Where the calls of the agent's side are made: the world."""
-
-    def act(self, context: ToolContext, call: ToolCall) -> ToolResult:
-        """One call of a domain's tool."""
-
-    def finish(self, context: ToolContext) -> ToolResult:
-        """The agent works alone and says that it is done."""
-
-    async def consult(self, context: ToolContext, alias: str) -> ToolResult:
-        """An expert makes one move in the agent's place."""
 
 
 class DomainToolbox(Toolbox):
@@ -94,15 +84,15 @@ def _domain_tool(tool: DomainTool) -> Tool:
             parameters["properties"] = {**parameters["properties"], argument: said}
 
     def run(context: ToolContext, /, **arguments: Any) -> ToolResult:
-        floor: Floor = context.world
-        return floor.act(context, ToolCall(name, arguments))
+        world: Tau2World = context.world
+        return world.act(context, ToolCall(name, arguments))
 
     return Tool(name, tool.description, parameters, run)
 
 
 def _finish(context: ToolContext) -> ToolResult:
-    floor: Floor = context.world
-    return floor.finish(context)
+    world: Tau2World = context.world
+    return world.finish()
 
 
 def _expert_tool(
@@ -113,8 +103,8 @@ def _expert_tool(
     alias = {"type": "string", "enum": list(experts), "description": "Which expert moves."}
 
     async def run(context: ToolContext, expert: str) -> ToolResult:
-        floor: Floor = context.world
-        return await floor.consult(context, expert)
+        world: Tau2World = context.world
+        return await world.consult(context, expert)
 
     return Tool(
         EXPERT,

@@ -231,10 +231,11 @@ class Tau2World(World):
             self.log.append(GREETING)
         if isinstance(self.log[-1], Said) and self.log[-1].side == "assistant":
             if self.user.bills:
-                suspends, seconds = self.user.suspends, self.listener.deadline_seconds
-                return Tool(
-                    "opening", "", _NOTHING, _open, self.user.bills, suspends=suspends, deadline_seconds=seconds
-                )
+                limits: dict[str, Any] = {
+                    "suspends": self.user.suspends,
+                    "deadline_seconds": self.listener.deadline_seconds,
+                }
+                return Tool("opening", "", _NOTHING, _open, self.user.bills, **limits)
             _at_once(self.listen(0))
         return tuple(seen_by("assistant", self.log))
 
@@ -297,6 +298,7 @@ class Tau2World(World):
     # -- acting ----------------------------------------------------------------------------------------------------
 
     def act(self, context: ToolContext, call: ToolCall) -> ToolResult:
+        """One call of a domain's tool."""
         if self.ended:
             return ToolResult("", final=True)
         joins = context.turn == self._turn
@@ -310,12 +312,12 @@ class Tau2World(World):
         self.errors += answer.error
         return ToolResult(answer.content, (), 0.0, self._cut_off())
 
-    def finish(self, context: ToolContext) -> ToolResult:
-        del context
-        self.ended = self.ended or "agent_stop"
-        return ToolResult("", final=True)
+    def finish(self) -> ToolResult:
+        """The agent works alone and says that it is done."""
+        return self._ended(self.ended or "agent_stop")
 
     async def consult(self, context: ToolContext, alias: str) -> ToolResult:
+        """An expert makes one move in the agent's place."""
         if self.ended:
             return ToolResult("", final=True)
         if context.turn == self._consulted:
@@ -399,10 +401,8 @@ class Tau2World(World):
 
     def recording(self, sim_id: str, reward: float) -> Recording:
         """The episode as a recorded run, whose user a `replay` user can then repeat."""
-        task_id, name, messages = self.plan.task_id, self.domain.name, self.whole_conversation()
-        return Recording(
-            sim_id, name, task_id, self.domain.solo, self.ended or "max_steps", reward, None, None, messages
-        )
+        domain, ended, messages = self.domain, self.ended or "max_steps", self.whole_conversation()
+        return Recording(sim_id, domain.name, self.plan.task_id, domain.solo, ended, reward, None, None, messages)
 
     def whole_conversation(self) -> Sequence[Mapping[str, Any]]:
         """Both sides' words and calls in the benchmark's own form; the agent saw none of the user's calls."""
@@ -463,9 +463,7 @@ def _alone(context: ToolContext, text: str) -> ToolResult:
 
 def listener_of(user: User | None) -> Tool:
     """The one who takes a message without calls."""
-    if user is None:
-        return _NOBODY
-    return _listener(user.bills, user.suspends, deadline(user.model, MOST_USER_CALLS))
+    return _listener(user.bills, user.suspends, deadline(user.model, MOST_USER_CALLS)) if user else _NOBODY
 
 
 _NOBODY = Tool("message", "Nobody reads it.", MESSAGE, _alone)
