@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from importlib import util
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,3 +42,18 @@ def world_of(env: OrchestraEnv) -> Tau2World:
 def told(info: dict[str, Any]) -> list[str]:
     """What a step told the agent."""
     return [message["content"] for message in info["new_messages"][1:]]
+
+
+def released(folder: Path, rows: list[dict[str, Any]], domain: str = "airline") -> str:
+    """A data folder in upstream's layout with these tasks; its path."""
+    data = folder / "data" / "tau2" / "domains" / domain
+    data.mkdir(parents=True, exist_ok=True)
+    (data / "tasks.json").write_text(json.dumps(rows), encoding="utf-8")
+    return str(folder)
+
+
+def judged(**criteria: Any) -> dict[str, Any]:
+    """A task, "900", whose end a judge looks at too."""
+    usual = {"actions": [], "nl_assertions": ["The agent is kind."], "reward_basis": ["DB", "NL_ASSERTION"]}
+    scenario = {"instructions": "You want to say thanks."}
+    return {"id": "900", "user_scenario": scenario, "evaluation_criteria": {**usual, **criteria}}

@@ -67,7 +67,8 @@ def test_no_env_file_is_read_and_the_real_package_can_be_imported_after_ours(tmp
     (tmp_path / ".env").write_text("TAU2_ENV_FILE=read\n", encoding="utf-8")
     code = (
         "import os, sys; from toolorchestra.envs.domains.tau2 import package; "
-        "ours = package.module('utils.utils'); assert 'tau2' not in sys.modules; "
+        "ours = package.module('utils.utils'); assert 'tau2' not in sys.modules and 'deepdiff' not in sys.modules; "
+        "assert 'values_changed' in ours.show_dict_diff({'a': 1}, {'a': 2}); "
         "assert 'TAU2_ENV_FILE' not in os.environ; "
         "import tau2.utils.utils as theirs; assert theirs is not ours; "
         "import deepdiff; assert theirs.DeepDiff is deepdiff.DeepDiff"

@@ -3,7 +3,6 @@ refused."""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,15 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.command_line import toolorchestra as command
 from tests.paths import REPOSITORY
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
-from tests.tau2_playing import env_of, needs_package, world_of
+from tests.tau2_playing import env_of, judged, needs_package, released, world_of
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2.source import Tau2Source
-from toolorchestra.envs.models import ScriptedModel
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
 pytestmark = needs_package
-
-JUDGED = {"id": "900", "user_scenario": {"instructions": "You want to say thanks."},
-          "evaluation_criteria": {"actions": [], "nl_assertions": ["The agent is kind."],
-                                  "reward_basis": ["DB", "NL_ASSERTION"]}}  # fmt: skip
 
 
 def answers(asked: ReceivedRequest) -> ServerReply:
@@ -49,21 +43,13 @@ def backends(tmp_path: Path, server: Loopback, models: str = "", more: str = "")
     return str(file)
 
 
-def release(tmp_path: Path, rows: list[Any]) -> str:
-    """A data folder with airline tasks."""
-    folder = tmp_path / "release" / "airline"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tasks.json").write_text(json.dumps(rows), encoding="utf-8")
-    return str(tmp_path / "release")
-
-
 def test_user_judge_and_expert_are_named_and_billed_by_the_files_prices(tmp_path: Path) -> None:
     models = '[models."*"]\nprice = {usd_per_mtok = {input = 1.0, output = 1000.0, cached = 0.0}}\n'
     with Loopback(answers) as server:
         env = gym.make(
             "ToolOrchestra/Tau2-v0", domain="airline", split="base", user="gpt-5-mini",
             judge="gpt-5", experts={"expert-1": "gpt-5"}, backends=backends(tmp_path, server, models),
-            tasks_path=release(tmp_path, [JUDGED]), preference="none",
+            tasks_path=released(tmp_path / "v9", [judged()]), preference="none",
         )  # fmt: skip
         env.reset(seed=0, options={"task_id": "airline/900"})
         _, reward, terminated, _, info = env.step(render_call("call_expert", {"expert": "expert-1"}))
@@ -79,7 +65,7 @@ def test_user_judge_and_expert_are_named_and_billed_by_the_files_prices(tmp_path
 
 def test_the_judge_of_the_file_is_the_judge(tmp_path: Path) -> None:
     with Loopback(answers) as server:
-        path = release(tmp_path, [JUDGED])
+        path = released(tmp_path / "v9", [judged()])
         file = backends(tmp_path, server, more='[judge]\nmodels = ["gpt-5"]\n')
         env = env_of("airline", "scripted", "900", backends=file, tasks_path=path)
         assert env.step("Is there anything else?")[1] == 1.0
@@ -169,12 +155,3 @@ def test_a_named_user_is_not_asked_what_the_spend_cap_cannot_pay(tmp_path: Path)
     assert server.seen == []
     assert reward != reward  # nan
     assert "nothing was sent" in info["failed"]["error"]
-
-
-def test_a_release_with_tasks_that_need_a_judge_is_refused_when_it_is_made(tmp_path: Path) -> None:
-    plain = {**JUDGED, "id": "901", "evaluation_criteria": {"actions": []}}
-    path = release(tmp_path, [plain, JUDGED])
-    with pytest.raises(ConfigError, match=r"^1 of 2 tasks of airline in release sha256:\w+ are graded by assertions"):
-        gym.make("ToolOrchestra/Tau2-v0", domain="airline", split="base", user="scripted", tasks_path=path)
-    judge = (ScriptedModel(lambda _: '{"met": [true]}'), "gpt-5")
-    env_of("airline", "scripted", "901", tasks_path=path, judge=judge)

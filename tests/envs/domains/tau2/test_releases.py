@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.tau2_playing import env_of, needs_package, world_of
+from tests.tau2_playing import env_of, needs_package, released, world_of
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2.package import load_release
 from toolorchestra.envs.models import ChatRequest, ScriptedModel
@@ -30,9 +29,7 @@ def task(**criteria: Any) -> dict[str, Any]:
 
 def checkout(tmp_path: Path, rows: list[dict[str, Any]], version: str = "1.0.1", domain: str = "airline") -> Path:
     """A copy of upstream's repository with one domain."""
-    folder = tmp_path / "data" / "tau2" / "domains" / domain
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tasks.json").write_text(json.dumps(rows), encoding="utf-8")
+    released(tmp_path, rows, domain)
     (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "tau2"\nversion = "{version}"\n', encoding="utf-8")
     return tmp_path
 

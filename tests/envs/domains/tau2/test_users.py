@@ -13,7 +13,17 @@ from typing import Any
 import pytest
 
 from tests.support.tau2_players import FAREWELL, replay_all
-from tests.tau2_playing import RECORDINGS, SOURCE, env_of, needs_package, needs_recordings, told, world_of
+from tests.tau2_playing import (
+    RECORDINGS,
+    SOURCE,
+    env_of,
+    judged,
+    needs_package,
+    needs_recordings,
+    released,
+    told,
+    world_of,
+)  # fmt: skip
 from toolorchestra.envs.base.actions import parse, render, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import ToolCall
@@ -109,7 +119,7 @@ def test_the_spend_cap_goes_with_each_request_of_user_expert_and_judge(tmp_path:
 
     model = ScriptedModel(noted)
     env = env_of(
-        "airline", (model, ITEM), "900", tasks_path=release_with(tmp_path, JUDGED),
+        "airline", (model, ITEM), "900", tasks_path=released(tmp_path, [TWICE_JUDGED]),
         judge=(model, "gpt-5"), experts={"expert-1": (model, "gpt-5")}, spend_cap=cap,
     )  # fmt: skip
     assert env.step(CALL)[1] == 1.0
@@ -398,21 +408,7 @@ def test_an_expert_of_an_agent_that_works_alone_may_end_it_but_talk_to_nobody() 
     assert env.step(CALL)[2]
 
 
-def release_with(tmp_path: Path, criteria: dict[str, Any]) -> str:
-    """A data folder with one airline task."""
-    folder = tmp_path / "release" / "data" / "tau2" / "domains" / "airline"
-    folder.mkdir(parents=True)
-    scenario = {"instructions": "You want to say thanks."}
-    row = {"id": "900", "user_scenario": scenario, "evaluation_criteria": criteria}
-    (folder / "tasks.json").write_text(json.dumps([row]), encoding="utf-8")
-    return str(tmp_path / "release")
-
-
-JUDGED = {
-    "actions": [],
-    "nl_assertions": ["The agent is kind.", "The agent is brief."],
-    "reward_basis": ["DB", "NL_ASSERTION"],
-}
+TWICE_JUDGED = judged(nl_assertions=["The agent is kind.", "The agent is brief."])
 
 
 @pytest.mark.parametrize(
@@ -420,7 +416,7 @@ JUDGED = {
 )
 def test_a_judge_decides_what_is_said_in_natural_language(tmp_path: Path, verdict: str, reward: float) -> None:
     judge = Waiting(lambda _: verdict)
-    env = env_of("airline", "scripted", "900", tasks_path=release_with(tmp_path, JUDGED), judge=(judge, "gpt-5"))
+    env = env_of("airline", "scripted", "900", tasks_path=released(tmp_path, [TWICE_JUDGED]), judge=(judge, "gpt-5"))
     _, got, terminated, _, info = env.step(FAREWELL)
     assert (got, terminated) == (reward, True)
     assert info["outcome"]["evidence"]["parts"] == {"DB": 1.0, "NL_ASSERTION": reward}
@@ -432,7 +428,7 @@ def test_a_judge_decides_what_is_said_in_natural_language(tmp_path: Path, verdic
 @pytest.mark.parametrize("verdict", ["", '{"met": [true]}', '{"met": ["true", "true"]}'])
 def test_a_verdict_that_cannot_be_read_is_an_outage_and_never_a_pass(tmp_path: Path, verdict: str) -> None:
     judge = ScriptedModel(lambda _: verdict)
-    env = env_of("airline", "scripted", "900", tasks_path=release_with(tmp_path, JUDGED), judge=(judge, "gpt-5"))
+    env = env_of("airline", "scripted", "900", tasks_path=released(tmp_path, [TWICE_JUDGED]), judge=(judge, "gpt-5"))
     _, reward, _, truncated, info = env.step(FAREWELL)
     assert math.isnan(reward)
     assert truncated
@@ -441,9 +437,10 @@ def test_a_verdict_that_cannot_be_read_is_an_outage_and_never_a_pass(tmp_path: P
 
 
 def test_a_task_that_needs_a_judge_is_refused_without_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"1 of 1 tasks of airline .* are graded by assertions .*: give judge="):
-        env_of("airline", "scripted", "900", tasks_path=release_with(tmp_path, JUDGED))
-    without = {**JUDGED, "nl_assertions": []}
-    path = release_with(tmp_path / "other", without)
+    plain = {**TWICE_JUDGED, "id": "901", "evaluation_criteria": {"actions": []}}
+    path = released(tmp_path, [plain, TWICE_JUDGED])
+    with pytest.raises(ConfigError, match=r"1 of 2 tasks of airline .* are graded by assertions .*: give judge="):
+        env_of("airline", "scripted", "900", tasks_path=path)
+    path = released(tmp_path / "other", [judged(nl_assertions=[])])
     evidence = env_of("airline", "scripted", "900", tasks_path=path).step(FAREWELL)[4]["outcome"]["evidence"]
     assert evidence["parts"] == {"DB": 1.0, "NL_ASSERTION": 1.0}
