@@ -7,11 +7,13 @@ import contextlib
 import json
 import signal
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -125,60 +127,58 @@ def ahead() -> Iterator[Scripted]:
         yield made
 
 
-def taking(ahead: Scripted, step: int) -> tuple[threading.Thread, list[list[int]]]:
-    """take() in another thread, and what it gave."""
-    given: list[list[int]] = []
-    thread = threading.Thread(target=lambda: given.append(ahead.take(step).metrics["groups_taken"]))
-    thread.start()
-    return thread, given
+def taking(ahead: Scripted, step: int) -> Future[list[int]]:
+    """take() in another thread, and the groups that it gives."""
+    taken: Future[list[int]] = Future()
+
+    def take() -> None:
+        try:
+            taken.set_result(ahead.take(step).metrics["groups_taken"])
+        except OSError as err:
+            taken.set_exception(err)
+
+    threading.Thread(target=take).start()
+    return taken
 
 
 def test_a_step_takes_what_ended_first_and_later_waits_for_what_is_due(ahead: Scripted) -> None:
-    thread, given = taking(ahead, 0)
+    given = taking(ahead, 0)
     ahead.end(4, 1, 5)
-    thread.join(20)
-    assert given == [[1, 4, 5]]  # 0, 2 and 3 still go on: the trainer does not wait for them
+    assert given.result(20) == [1, 4, 5]  # 0, 2 and 3 still go on: the trainer does not wait for them
     assert sorted(ahead.begun) == [0, 1, 2, 3, 4, 5]  # those of two steps, and no more
     ahead.publish(1)
-    thread, given = taking(ahead, 1)
+    given = taking(ahead, 1)
     ahead.end(6, 7, 8, 0, 2)  # enough for a step, but 3 was begun with the weights of step 0
-    thread.join(0.5)
-    assert thread.is_alive()
-    assert not given
+    with pytest.raises(TimeoutError):
+        given.result(0.5)
     ahead.end(3)
-    thread.join(20)
-    assert given == [[0, 2, 3]]
+    assert given.result(20) == [0, 2, 3]
     assert sorted(ahead.begun) == list(range(9))
 
 
 def test_younger_groups_wait_for_older_ones() -> None:
     """Where younger ones went first, more older ones were due at step 2 than a step takes, and it waited for ever."""
     with contextlib.closing(Scripted(replace(AHEAD, max_staleness=2))) as ahead:
-        ahead.publish(0)
-        thread, given = taking(ahead, 0)
-        ahead.end(0, 1, 2)
-        thread.join(20)
-        ahead.publish(1)
-        thread, given = taking(ahead, 1)
-        ahead.end(9, 10, 11, 8)  # the slow ones of step 0 are 3 to 7
-        thread.join(0.5)
-        assert thread.is_alive()
-        ahead.end(5, 7)
-        thread.join(20)
-        assert given == [[5, 7, 8]]
-        ahead.publish(2)
-        thread, given = taking(ahead, 2)
-        ahead.end(12, 13, 14, 3, 4, 6)
-        thread.join(20)
-        assert given == [[3, 4, 6]]
+        for step, before, late, took in (
+            (0, (0, 1, 2), (), [0, 1, 2]),
+            (1, (9, 10, 11, 8), (5, 7), [5, 7, 8]),  # the slow ones of step 0 are 3 to 7
+            (2, (12, 13, 14, 3, 4, 6), (), [3, 4, 6]),
+        ):
+            ahead.publish(step)
+            given = taking(ahead, step)
+            ahead.end(*before)
+            if late:
+                with pytest.raises(TimeoutError):
+                    given.result(0.5)
+                ahead.end(*late)
+            assert given.result(20) == took
 
 
 def test_nothing_is_begun_behind_the_last_step(ahead: Scripted) -> None:
     for step in range(AHEAD.steps):
-        thread, given = taking(ahead, step)
+        given = taking(ahead, step)
         ahead.end(*range(3 * step, 3 * step + 6))
-        thread.join(20)
-        assert given
+        assert given.result(20)
         ahead.publish(step + 1)
     assert sorted(ahead.begun) == list(range(3 * AHEAD.steps))
 
@@ -186,28 +186,18 @@ def test_nothing_is_begun_behind_the_last_step(ahead: Scripted) -> None:
 def test_a_run_that_goes_on_plays_what_was_not_taken() -> None:
     with contextlib.closing(Scripted(AHEAD, {"taken_below": 1, "taken": [4, 5]})) as ahead:
         ahead.publish(1)
-        thread, given = taking(ahead, 1)
+        given = taking(ahead, 1)
         ahead.end(8, 3, 1, 2, 6, 7)
-        thread.join(20)
+        assert given.result(20) == [1, 3, 8]
         assert sorted(ahead.begun) == [1, 2, 3, 6, 7, 8]
-        assert given == [[1, 3, 8]]
 
 
 def test_what_breaks_in_a_group_breaks_the_step(ahead: Scripted) -> None:
     ahead.breaks.add(2)
-    broke: list[BaseException] = []
-
-    def take() -> None:
-        try:
-            ahead.take(0)
-        except OSError as err:
-            broke.append(err)
-
-    thread = threading.Thread(target=take)
-    thread.start()
+    given = taking(ahead, 0)
     ahead.end(2)
-    thread.join(20)
-    assert [str(err) for err in broke] == ["group 2 broke"]
+    with pytest.raises(OSError, match="group 2 broke"):
+        given.result(20)
 
 
 # -- whole runs --------------------------------------------------------------------------------------------------------
@@ -298,8 +288,19 @@ def test_a_policy_far_from_what_sampled_is_warned_of() -> None:
 # -- the gate that turns pass ------------------------------------------------------------------------------------------
 
 
-def play(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(coroutine, 20))
+T = TypeVar("T")
+
+
+def at_the_gate(story: Callable[[TurnGate], Coroutine[Any, Any, T]], places: int = 8, *, opened: bool = True) -> T:
+    """What a story at a gate comes to."""
+
+    async def play() -> T:
+        gate = TurnGate(places)
+        if opened:
+            await gate.open(0)
+        return await asyncio.wait_for(story(gate), 20)
+
+    return asyncio.run(play())
 
 
 async def some_turns_of_the_loop() -> None:
@@ -308,33 +309,29 @@ async def some_turns_of_the_loop() -> None:
 
 
 def test_it_is_closed_until_it_is_opened_and_tells_the_step() -> None:
-    async def story() -> list[int]:
-        gate, seen = TurnGate(8), []
+    async def story(gate: TurnGate) -> list[int]:
+        seen: list[int] = []
 
         async def turn() -> None:
             async with gate.turn() as step:
                 seen.append(step)
 
-        first = asyncio.create_task(turn())
-        await some_turns_of_the_loop()
-        assert not seen
-        await gate.open(3)
-        await first
-        await gate.close()
-        second = asyncio.create_task(turn())
-        await some_turns_of_the_loop()
-        assert seen == [3]
-        await gate.open(4)
-        await second
+        for step in (3, 4):
+            before = list(seen)
+            task = asyncio.create_task(turn())
+            await some_turns_of_the_loop()
+            assert seen == before
+            await gate.open(step)
+            await task
+            await gate.close()
         return seen
 
-    assert play(story()) == [3, 4]
+    assert at_the_gate(story, opened=False) == [3, 4]
 
 
 def test_closing_waits_for_the_turns_that_are_under_way() -> None:
-    async def story() -> list[str]:
-        gate, said, may_end = TurnGate(8), [], asyncio.Event()
-        await gate.open(0)
+    async def story(gate: TurnGate) -> list[str]:
+        said, may_end = list[str](), asyncio.Event()
 
         async def turn() -> None:
             async with gate.turn():
@@ -347,20 +344,19 @@ def test_closing_waits_for_the_turns_that_are_under_way() -> None:
 
         tasks = [asyncio.create_task(turn()), asyncio.create_task(turn())]
         await some_turns_of_the_loop()
-        closing = asyncio.create_task(close())
+        tasks.append(asyncio.create_task(close()))
         await some_turns_of_the_loop()
         assert not said
         may_end.set()
-        await asyncio.gather(closing, *tasks)
+        await asyncio.gather(*tasks)
         return said
 
-    assert play(story()) == ["the turn ended", "the turn ended", "it is closed"]
+    assert at_the_gate(story) == ["the turn ended", "the turn ended", "it is closed"]
 
 
 def test_no_more_turns_at_a_time_than_there_are_places() -> None:
-    async def story() -> int:
-        gate, inside, most = TurnGate(3), 0, 0
-        await gate.open(0)
+    async def story(gate: TurnGate) -> int:
+        inside = most = 0
 
         async def turn() -> None:
             nonlocal inside, most
@@ -373,20 +369,18 @@ def test_no_more_turns_at_a_time_than_there_are_places() -> None:
         await asyncio.gather(*(turn() for _ in range(12)))
         return most
 
-    assert play(story()) == 3
+    assert at_the_gate(story, 3) == 3
 
 
 def test_of_those_that_wait_for_a_place_the_lowest_order_comes_first() -> None:
-    async def story() -> list[int]:
-        gate, seen, may_end = TurnGate(1), [], asyncio.Event()
-        await gate.open(0)
+    async def story(gate: TurnGate) -> list[int]:
+        seen, may_end, tasks = list[int](), asyncio.Event(), []
 
         async def turn(order: int) -> None:
             async with gate.turn(order):
                 seen.append(order)
                 await may_end.wait()
 
-        tasks = []
         for order in (9, 5, 7, 5, 1):
             tasks.append(asyncio.create_task(turn(order)))
             await some_turns_of_the_loop()
@@ -394,14 +388,13 @@ def test_of_those_that_wait_for_a_place_the_lowest_order_comes_first() -> None:
         await asyncio.gather(*tasks)
         return seen
 
-    assert play(story()) == [9, 1, 5, 5, 7]
+    assert at_the_gate(story, 1) == [9, 1, 5, 5, 7]
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["while it waits", "as it is given a place"])
 def test_who_is_cancelled_takes_no_place_along(given: bool) -> None:
-    async def story() -> list[str]:
-        gate, seen, may_end = TurnGate(1), [], asyncio.Event()
-        await gate.open(0)
+    async def story(gate: TurnGate) -> list[str]:
+        seen, may_end = list[str](), asyncio.Event()
 
         async def turn(name: str) -> None:
             async with gate.turn():
@@ -422,55 +415,42 @@ def test_who_is_cancelled_takes_no_place_along(given: bool) -> None:
             seen.append("later")
         return seen
 
-    seen = play(story())
+    seen = at_the_gate(story, 1)
     assert seen[0] == "first"
     assert seen[-2:] == ["third", "later"]
 
 
 def test_a_turn_that_breaks_off_does_not_keep_the_gate_from_closing() -> None:
-    async def story() -> None:
-        gate = TurnGate(1)
-        await gate.open(0)
+    async def story(gate: TurnGate) -> None:
         with contextlib.suppress(ValueError):
             async with gate.turn():
                 raise ValueError
         await gate.close()
 
-    play(story())
+    at_the_gate(story, 1)
 
 
 @pytest.mark.parametrize("begun_closed", [False, True])
 def test_deadlines_stand_still_while_it_is_closed(begun_closed: bool) -> None:
-    async def story() -> str:
-        gate = TurnGate(1)
-        if not begun_closed:
-            await gate.open(0)
+    async def story(gate: TurnGate) -> None:
+        async with gate.deadline(0.2):
+            if not begun_closed:
+                await gate.close()
+            await asyncio.sleep(0.4)  # would be too long
+            await gate.open(1)
+            await asyncio.sleep(0)
 
-        async def episode() -> str:
-            try:
-                async with gate.deadline(0.2):
-                    if not begun_closed:
-                        await gate.close()
-                    await asyncio.sleep(0.4)  # would be too long
-                    await gate.open(1)
-                    await asyncio.sleep(0)
-                return "ended"
-            except TimeoutError:
-                return "too late"
-
-        return await episode()
-
-    assert play(story()) == "ended"
+    at_the_gate(story, opened=not begun_closed)
 
 
 def test_deadlines_go_on_when_it_is_open_again() -> None:
-    async def story() -> None:
-        gate = TurnGate(1)
-        await gate.open(0)
+    async def story(gate: TurnGate) -> None:
         async with gate.deadline(0.05):
             await gate.close()
             await gate.open(1)
-            await asyncio.sleep(20)
+            await asyncio.sleep(60)
 
+    started = time.monotonic()
     with pytest.raises(TimeoutError):
-        asyncio.run(story())
+        at_the_gate(story)
+    assert time.monotonic() - started < 10  # its own, and not the test's
