@@ -168,20 +168,3 @@ class SamplerConformance:
             ValueError, match=r"too long for the sampler: 190 tokens of prompt and 20 to sample, of 192"
         ):
             asyncio.run(self.engine().sample([2] * 190, SamplingParams(20)))
-
-    def test_a_cancelled_request_leaves_no_trace(self) -> None:
-        made = self.engine()
-
-        async def cancelled() -> Sample:
-            await made.sample([2], SamplingParams(1), "first")  # so that what is cancelled is a turn, and no sync
-            task = asyncio.create_task(made.sample([2, 3, 4], SamplingParams(150), "gone"))
-            for _ in range(2):
-                await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            assert task.cancelled()
-            made.release("gone")
-            return await made.sample([2, 3, 4], SamplingParams(3, 0.0), "next")
-
-        again = asyncio.run(cancelled())
-        assert again.tokens == asyncio.run(made.sample([2, 3, 4], SamplingParams(3, 0.0), "other")).tokens

@@ -224,12 +224,6 @@ def _registered() -> None:
     register("Tests/ToyTrain-v0", "toolorchestra.envs.domains.toy:AdderSource")
 
 
-@pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run whose weights are taken."""
-    return write_run(tmp_path_factory.mktemp("first"))
-
-
 def starting(path: Path, model: TrainConfig = WHOLE) -> TrainConfig:
     return replace(
         COLD,
@@ -254,22 +248,22 @@ def begun(folder: Path) -> dict[str, torch.Tensor]:
     return weights
 
 
-def test_the_averaged_weights_of_a_run_are_taken(first: Path, tmp_path: Path) -> None:
+def test_the_averaged_weights_of_a_run_are_taken(whole: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    run(tmp_path / "run", starting(first), said=said)
-    assert f"starting from the averaged weights of step 4 in {first / 'checkpoints' / 'step-000004'}" in said
-    weights, wanted = begun(tmp_path / "run"), kept(first)
+    run(tmp_path / "run", starting(whole), said=said)
+    assert f"starting from the averaged weights of step 4 in {whole / 'checkpoints' / 'step-000004'}" in said
+    weights, wanted = begun(tmp_path / "run"), kept(whole)
     assert all(torch.equal(weights[name], mean) for name, mean in wanted["average"].items())
     assert torch.equal(weights["lm_head.weight"], wanted["average"]["model.embed_tokens.weight"])  # two names of one
 
 
-def test_a_checkpoint_or_an_exported_folder_will_do_too(first: Path, tmp_path: Path) -> None:
-    export_model(first, tmp_path / "exported")
-    (path,) = (first / "checkpoints").iterdir()
+def test_a_checkpoint_or_an_exported_folder_will_do_too(whole: Path, tmp_path: Path) -> None:
+    export_model(whole, tmp_path / "exported")
+    (path,) = (whole / "checkpoints").iterdir()
     for number, source in enumerate((path, tmp_path / "exported")):
         run(tmp_path / str(number), starting(source))
         weights = begun(tmp_path / str(number))
-        assert all(torch.equal(weights[name], mean) for name, mean in kept(first)["average"].items())
+        assert all(torch.equal(weights[name], mean) for name, mean in kept(whole)["average"].items())
 
 
 def test_the_last_weights_are_taken_where_there_is_no_average(tmp_path: Path) -> None:
@@ -290,8 +284,8 @@ def test_an_adapter_goes_on_as_an_adapter(tmp_path: Path) -> None:
         assert all(torch.equal(weights[name], mean) for name, mean in kept(tmp_path / "first")["average"].items())
 
 
-def test_it_resumes_without_the_other_run_and_from_no_other(first: Path, tmp_path: Path) -> None:
-    shutil.copytree(first, tmp_path / "first")
+def test_it_resumes_without_the_other_run_and_from_no_other(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "first")
     config = starting(tmp_path / "first")
     ended = run(tmp_path / "run", config)
     (path,) = (tmp_path / "first" / "checkpoints").iterdir()
@@ -306,31 +300,31 @@ def test_it_resumes_without_the_other_run_and_from_no_other(first: Path, tmp_pat
     assert not any("starting from" in line for line in said)
 
 
-def test_a_kl_term_is_to_what_was_started_from(first: Path, tmp_path: Path) -> None:
-    config = replace(starting(first), loss=LossParams(kl_weight=0.1))
+def test_a_kl_term_is_to_what_was_started_from(whole: Path, tmp_path: Path) -> None:
+    config = replace(starting(whole), loss=LossParams(kl_weight=0.1))
     made = run(tmp_path, config)
-    drawn = kept(first)["average"]["model.norm.weight"]
+    drawn = kept(whole)["average"]["model.norm.weight"]
     references = [value for value in kept(tmp_path)["reference"] if value.shape == drawn.shape]
     assert any(torch.equal(value, drawn) for value in references)
     assert made.step == 1
 
 
-def test_the_warm_start_follows_and_is_said_to_be_needless(first: Path, tmp_path: Path) -> None:
+def test_the_warm_start_follows_and_is_said_to_be_needless(whole: Path, tmp_path: Path) -> None:
     said: list[str] = []
     with pytest.raises(ConfigError, match="did not reach what reinforcement learning needs"):
-        run(tmp_path, replace(starting(first), warm_start=WarmStart(steps=1, demonstrations=4)), said=said)
+        run(tmp_path, replace(starting(whole), warm_start=WarmStart(steps=1, demonstrations=4)), said=said)
     assert "the warm start follows; a model that speaks the grammar already needs none: warm_start.steps=0" in said
 
 
-def test_weights_of_another_kind_are_refused(first: Path, tmp_path: Path) -> None:
+def test_weights_of_another_kind_are_refused(whole: Path, tmp_path: Path) -> None:
     base = write_base(tmp_path / "base")
     lora, wide = adapted(base), replace(WHOLE, model=replace(WHOLE.model, hidden=32))
     write_run(tmp_path / "lora", lora)
     other = replace(lora, model=replace(lora.model, lora_alpha=7))
     for source, config, said in (
-        (first, wide, r"step-000004 holds another model: 0 weights missing, 0 unknown, \d+ of another shape \(first: "),
-        (first, wide, r"16\) there and \(\d+, 32\) here\); give the configuration it was trained with"),
-        (first, lora, "holds all weights of a model, and this run trains an adapter; name a folder that"),
+        (whole, wide, r"step-000004 holds another model: 0 weights missing, 0 unknown, \d+ of another shape \(first: "),
+        (whole, wide, r"16\) there and \(\d+, 32\) here\); give the configuration it was trained with"),
+        (whole, lora, "holds all weights of a model, and this run trains an adapter; name a folder that"),
         (tmp_path / "lora", WHOLE, "holds an adapter of rank 2, and this run trains all weights; set model.lora_rank"),
         (
             tmp_path / "lora",

@@ -18,7 +18,7 @@ from toolorchestra.agents.engines.base import ModelSize
 from toolorchestra.agents.engines.machine import Machine, this_machine
 from toolorchestra.agents.training import sessions
 from toolorchestra.agents.training.build import build
-from toolorchestra.agents.training.sessions import counted, model_words, opening
+from toolorchestra.agents.training.sessions import model_words, opening
 from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import open_run
 
@@ -71,13 +71,6 @@ def test_real_experts_are_said_to_cost_money(tmp_path: Path) -> None:
     run = open_run(UNEVEN, tmp_path, Moody(), CHAT, resume=False, say=lambda _: None)  # type: ignore[arg-type]
     run.config = replace(UNEVEN, environments=(mix,))
     assert "environments: HLE-v0 100% (experts may be real models that cost money)" in opening(run, MACHINE)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "said"), [(212_480, "212,480"), (1_716_000, "1.72 million"), (8_190_000_000, "8.19 billion")]
-)
-def test_parameters_are_counted_in_words(parameters: int, said: str) -> None:
-    assert counted(parameters) == said
 
 
 def test_the_local_engine_counts_the_weights_of_its_model() -> None:

@@ -96,11 +96,6 @@ def test_numbers_by_environment(mixed: TrainingRun, said: list[str]) -> None:
     assert {f"env/{name}/{what}" for name in NAMES for what in ("accuracy", "reward")} <= set(rows(mixed, "eval")[0])
 
 
-def test_flat_groups_are_counted(mixed: TrainingRun) -> None:
-    for row in rows(mixed, "train"):
-        assert row["flat_share"] == pytest.approx(row["flat_groups"] / MIX.groups)
-
-
 def test_resumed_equals_uninterrupted_in_a_mix(mixed: TrainingRun, tmp_path: Path) -> None:
     assert any(row["used"] for row in rows(mixed, "train"))
     shutil.copytree(mixed.folder, tmp_path / "copy")

@@ -34,11 +34,10 @@ from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.reports.training_report import write_report
-from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, Measure, training_batch
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, training_batch
 from toolorchestra.agents.rollouts.rollout import RolloutParams, factory_of
 from toolorchestra.agents.training import checkpoint, training_run, warmstart
 from toolorchestra.agents.training.build import build
-from toolorchestra.agents.training.choice_metrics import choices, warnings
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.trainer import collect_groups, train
 from toolorchestra.agents.training.training_run import TrainingRun, _check_same
@@ -403,25 +402,3 @@ def test_settings_take_effect_together() -> None:
     served = ["--model.sampler=served", "--model.processes=1", *where]
     for settings in (served, [*reversed(served)], ["--max-tokens=300", "--max-context=600"]):
         assert configured(*settings) == configured(*reversed(settings))
-
-
-@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan")])
-def test_a_mixs_weight_is_above_0(weight: float) -> None:
-    with pytest.raises(ConfigError, match="HLE-v0: weight must be a number above 0"):
-        EnvMix("HLE-v0", weight)
-
-
-def test_collapses_are_noticed(tmp_path: Path) -> None:
-    made = run(tmp_path, COLD)
-    (group, *_) = collect_groups(made)
-    for t in group.trajectories:
-        t.measure = Measure(0.0, 0.1, 1.0, {"answer-1": 1})
-    said = warnings(choices(group.trajectories), 0.5)
-    assert any("collapsed: entropy" in s and "100% to answer-1" in s for s in said)
-    assert any("answers at once" in s for s in said)
-    assert any("only 50% of the rollouts are readable" in s for s in said)
-
-
-def test_gymnasium_environments_stay_out_of_the_mix_by_name() -> None:
-    with pytest.raises(ConfigError, match="no environment 'HEL-v0'"):
-        factory_of(EnvMix("HEL-v0").env_id)

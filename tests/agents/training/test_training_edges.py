@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from toolorchestra.agents.rollouts.grpo import Grpo, Measure, TokenSequence, Tra
 from toolorchestra.agents.rollouts.rollout import Chat, Job, Rollouts, factory_of
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
-from toolorchestra.agents.training.choice_metrics import Choices, rewriting, warnings
+from toolorchestra.agents.training.choice_metrics import Choices, choices, rewriting, warnings
 from toolorchestra.agents.training.demonstrations import demonstrate, has_plans, recorded
 from toolorchestra.agents.training.metrics import Progress, read
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
@@ -182,6 +183,13 @@ def test_a_progress_line_says_how_long_it_will_take(capsys: pytest.CaptureFixtur
     assert re.fullmatch(r"4/8 so far 4, 0 s left", lines[1])
 
 
+def rollout(
+    sequences: list[TokenSequence] | None = None, messages: Any = (), measure: Measure | None = None
+) -> Trajectory:
+    none, nothing = Preference(), Measure(0.0, 0.0, 0.0, {})
+    return Trajectory("", "", 0, "", none, (), sequences or [], measure or nothing, 1, messages=messages)
+
+
 # -- the warm start, and warnings --------------------------------------------------------------------------------------
 
 
@@ -220,8 +228,12 @@ def test_a_demonstration_is_the_episode_token_by_token_and_whether_it_was_solved
     assert any(solved)
 
 
-def test_one_key_that_gets_nearly_all_calls_is_warned_of() -> None:
-    """Where the entropy alone would not show it: the few others are many."""
+def test_collapses_are_noticed() -> None:
+    said = warnings(choices([rollout(measure=Measure(0.0, 0.1, 1.0, {"answer-1": 1}))] * 3), 0.5)
+    assert "collapsed: entropy 0.00 nats, 100% to answer-1" in said[0]
+    assert "answers at once" in said[1]
+    assert said[2] == "only 50% of the rollouts are readable in every turn"
+    # Where the entropy alone would not show it: the few others are many.
     seen = Choices(entropy=0.6, most_used="answer-1", share=0.92, calls_per_episode=2.0, controllability=1.0)
     assert warnings(seen, 1.0) == ["92% of all calls go to answer-1"]
     assert warnings(replace(seen, share=0.9), 0.8) == []
@@ -252,8 +264,7 @@ def test_a_rollout_needs_a_sequence_for_each_message_of_its_user() -> None:
     def rollouts(*made: tuple[int, int]) -> list[Trajectory]:
         given = [(n, ({"role": "system"}, *[{"role": "user"}, {"role": "assistant"}, {"role": "tool"}] * users))
                  for n, users in made]  # fmt: skip
-        none, nothing = Preference(), Measure(0.0, 0.0, 0.0, {})
-        return [Trajectory("", "", 0, "", none, (), [TokenSequence()] * n, nothing, n, messages=m) for n, m in given]
+        return [rollout([TokenSequence()] * n, m) for n, m in given]
 
     assert rewriting([]) == []
     assert rewriting(rollouts((1, 1), (1, 1), (2, 1))) == []
