@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from functools import partial
 from pathlib import Path
 
 import jinja2
 
 from toolorchestra.agents.engines.tiny import TEMPLATE, build_tokenizer
+from toolorchestra.agents.policies.plans import Follows, random_plan
 from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.training.demonstrations import randomly
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Pending, Step
 from toolorchestra.envs.tools import tool_config
@@ -27,7 +28,7 @@ def texts(episodes: int) -> list[str]:
         made = factory_of(env_id, style="brief", shown_characters=0, diversify="train")
         rng = random.Random(0)
         for seed in range(episodes):
-            episode, policy = made.start(seed).episode, randomly(rng)
+            episode, policy = made.start(seed).episode, Follows(partial(random_plan, rng=rng))
             while not episode.over:
                 moved: Pending | Step = episode.act(policy(episode))
                 while isinstance(moved, Pending):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,6 +68,14 @@ class LoopThread:
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there, from a thread that may block."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def call(self, function: Callable[..., T], *given: Any) -> T:
+        """Call a function there, from a thread that may block."""
+
+        async def called() -> T:
+            return function(*given)
+
+        return self.wait(called())
 
     async def until_done(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there, from another loop. Being cancelled here cancels it there."""

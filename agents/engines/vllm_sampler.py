@@ -228,7 +228,7 @@ class VllmSampler:
     def _start(self) -> EngineProcess:
         if self._engine is not None:
             self.restarts += 1
-            self._loop.wait(self._end(self._engine))
+            self._loop.call(self._engine.close)
             self._engine = None
             if self.restarts > self.config.restarts:
                 raise RuntimeError(
@@ -236,15 +236,8 @@ class VllmSampler:
                     "own last words stand above (memory is the usual reason: less model.memory_share, fewer model.rows)"
                 )
             self._say(f"the vLLM engine died; starting it again ({self.restarts} of {self.config.restarts})")
-        self._engine = made = self._loop.wait(self._made())
+        self._engine = made = self._loop.call(EngineProcess, self.folder, self._scratch, self.config)
         return made
-
-    async def _made(self) -> EngineProcess:
-        return EngineProcess(self.folder, self._scratch, self.config)
-
-    @staticmethod
-    async def _end(engine: EngineProcess) -> None:
-        engine.close()
 
     def sleep(self) -> None:
         """Give the GPU's memory back. The weights below an adapter wait in the machine's memory. Others are dropped, as
@@ -284,7 +277,7 @@ class VllmSampler:
         self._closed = True
         atexit.unregister(self.close)
         if self._engine is not None:
-            self._loop.wait(self._end(self._engine))
+            self._loop.call(self._engine.close)
             self._engine = None
         self._loop.close()
         for folder in (self.folder, self._scratch):

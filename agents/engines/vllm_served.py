@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,10 +73,24 @@ class ServedConfig:
     """Hand over adapters alone, over the model that the server was started with."""
 
 
-class ServedSampler:
-    """A server's model. `shape` is the model's configuration as transformers writes it."""
+class _Elsewhere:
+    """What there is nothing to do for where models run on machines of their own."""
 
     suspends = True
+
+    def sleep(self) -> None:
+        """Nothing: servers have devices of their own."""
+
+    def random_state(self) -> Tensor:
+        """A server's cannot be read: a resumed run draws anew."""
+        return torch.tensor([0])
+
+    def set_random_state(self, state: Tensor) -> None:
+        """Nothing: the draws are the servers' own."""
+
+
+class ServedSampler(_Elsewhere):
+    """A server's model. `shape` is the model's configuration as transformers writes it."""
 
     def __init__(self, shape: Mapping[str, Any], stop: Sequence[int], config: ServedConfig) -> None:
         self.config, self._stop = config, tuple(stop)
@@ -86,7 +101,8 @@ class ServedSampler:
         self._sdk = _load_sdk()
         self._loop = LoopThread("vllm-served")
         """Connections belong to one loop, and those of rollouts end with each collection."""
-        self._client: Any = self._loop.wait(self._connect())
+        connect = partial(self._sdk.AsyncOpenAI, api_key="none", base_url=config.base_url, max_retries=0, timeout=None)
+        self._client: Any = self._loop.call(connect)
         self._jitter = random.Random()
         self._run = uuid.uuid4().hex
         self._closed = False
@@ -197,9 +213,6 @@ class ServedSampler:
         made = Sample(list(tokens), list(logprobs), tokens[-1] in {*self._stop, *params.stops})
         return made, (details.cached_tokens or 0) if details else 0
 
-    async def _connect(self) -> Any:
-        return self._sdk.AsyncOpenAI(api_key="none", base_url=self.config.base_url, max_retries=0, timeout=None)
-
     async def _ask_model(self) -> str:
         try:
             found = await self._client.models.list()
@@ -291,17 +304,7 @@ class ServedSampler:
         except self._sdk.APIStatusError as err:
             raise ConfigError(f"{self._root} {failed} {err}") from None
 
-    def sleep(self) -> None:
-        """Nothing: the server has a device of its own."""
-
     # -- keeping -----------------------------------------------------------------------------------------------------
-
-    def random_state(self) -> Tensor:
-        """The server's cannot be read: a resumed run draws anew."""
-        return torch.tensor([0])
-
-    def set_random_state(self, state: Tensor) -> None:
-        """Nothing: the draws are the servers' own."""
 
     def stats(self) -> Mapping[str, float]:
         """The share of prompt tokens that came from a cache."""
@@ -338,11 +341,9 @@ def server_urls(text: str) -> list[str]:
     return found
 
 
-class SeveralServers:
+class SeveralServers(_Elsewhere):
     """A sampler over servers that are reached by samplers of their own. All of these hand weights over through the same
     folder."""
-
-    suspends = True
 
     def __init__(self, servers: Sequence[ServedSampler], say: Callable[[str], None] = print) -> None:
         self.servers, self._say = list(servers), say
@@ -436,17 +437,7 @@ class SeveralServers:
         self._episodes.clear()
         self.version = version
 
-    def sleep(self) -> None:
-        """Nothing: the servers have devices of their own."""
-
     # -- keeping -----------------------------------------------------------------------------------------------------
-
-    def random_state(self) -> Tensor:
-        """The servers' cannot be read: a resumed run draws anew."""
-        return torch.tensor([0])
-
-    def set_random_state(self, state: Tensor) -> None:
-        """Nothing: the draws are the servers' own."""
 
     def stats(self) -> Mapping[str, float]:
         """The share of prompt tokens that came from a cache. Hits over all servers, and how many of these answer."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from toolorchestra.agents.configuration.config import LAYERS, EnvMix, ModelConfig, TrainConfig
@@ -210,7 +210,7 @@ VERBS = tuple(sorted({name for kind in (Samples, Engine) for name in vars(kind) 
 
 def named_engine(config: TrainConfig) -> tuple[Any, Chat]:
     """The engine and the chat of its model: of the weights nothing is loaded here."""
-    chat = _chat(config)
+    chat = base_chat(config.model)
     made = _class_of(config.engine)(config, chat)
     if lacking := [verb for verb in VERBS if not callable(getattr(made, verb, None))]:
         raise ConfigError(
@@ -220,22 +220,13 @@ def named_engine(config: TrainConfig) -> tuple[Any, Chat]:
     return made, chat
 
 
-def _chat(config: TrainConfig) -> Chat:
-    from toolorchestra.agents.engines import pretrained, tiny
-
-    path = config.model.path
-    return chat_of(pretrained.load_tokenizer(path) if path else tiny.load_tokenizer(), config.model)
-
-
 def _class_of(name: str) -> Callable[..., Any]:
-    module, _, attribute = name.partition(":")
+    how = "name it as your.module:YourEngine"
     try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+        found: Any = resolve_name(name)
     except (ModuleNotFoundError, AttributeError, ValueError) as err:
-        raise ConfigError(f"engine={name} is not there ({err}); name it as your.module:YourEngine") from None
-    if not callable(found):
-        raise ConfigError(f"engine={name} is {type(found).__name__}, and no class; name it as your.module:YourEngine")
+        raise ConfigError(f"engine={name} is not there ({err}); {how}") from None
+    if not callable(found) or ":" not in name:
+        raise ConfigError(f"engine={name} is {type(found).__name__}, and no class; {how}")
     made: Callable[..., Any] = found
     return made

@@ -60,11 +60,6 @@ def check_plans(config: TrainConfig) -> None:
             )
 
 
-def randomly(rng: random.Random) -> Baseline:
-    """Plays a plan that is drawn at random at the first turn."""
-    return Follows(lambda episode: random_plan(episode, rng))
-
-
 class Wanderer:
     """Knows the grammar and nothing else: any tool with any arguments, evenly, whatever comes of it. Where messages are
     heard, it says one as often as it calls any one tool: what the last call gave."""
@@ -124,25 +119,21 @@ def try_plans(config: TrainConfig, numbers: Sequence[int]) -> list[tuple[int, Tr
     return found
 
 
-class Planner:
-    """Plans by what was learnt of an environment. `baselines`: those between which rewards are scaled; those that
-    cannot play there are left out."""
+def best_plan(values: PlanValues, factory: EpisodeFactory, baselines: Sequence[str], seed: int) -> Plan:
+    """The plan of the highest value for the task of a seed, by what was learnt of its environment. `baselines`: those
+    between which rewards are scaled; those that cannot play there are left out."""
+    opening, able = factory.start(seed).episode, players(factory.source)
+    plays = [baseline(name, seed) for name in baselines if name in able]
+    return values.best(opening, [_calls(values, factory, opening, one, seed) for one in plays])
 
-    def __init__(self, values: PlanValues, factory: EpisodeFactory, baselines: Sequence[str]) -> None:
-        self._values, self._factory = values, factory
-        self._baselines = [name for name in baselines if name in players(factory.source)]
 
-    def plan(self, seed: int) -> Plan:
-        """The plan of the highest value for the task of a seed."""
-        opening = self._factory.start(seed).episode
-        calls = [self._calls(opening, baseline(name, seed), seed) for name in self._baselines]
-        return self._values.best(opening, calls)
-
-    def _calls(self, opening: Episode, plays: Baseline, seed: int) -> Mapping[str, float]:
-        """What a baseline of one plan calls on average, which needs no play; what others call now."""
-        if isinstance(plays, Follows):
-            return self._values.usual_calls(opening, plays.choose(opening))
-        return played(self._factory, plays, seed).calls
+def _calls(
+    values: PlanValues, factory: EpisodeFactory, opening: Episode, plays: Baseline, seed: int
+) -> Mapping[str, float]:
+    """What a baseline of one plan calls on average, which needs no play; what others call now."""
+    if isinstance(plays, Follows):
+        return values.usual_calls(opening, plays.choose(opening))
+    return played(factory, plays, seed).calls
 
 
 Watch = Callable[[str, int], None]
@@ -191,7 +182,7 @@ def _shown(
         return Wanderer(rng)
     if env not in values:
         return None
-    plan = Planner(values[env], factory, config.baselines).plan(seed)
+    plan = best_plan(values[env], factory, config.baselines, seed)
     return Follows(lambda _: plan)
 
 

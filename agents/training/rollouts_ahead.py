@@ -35,14 +35,6 @@ from toolorchestra.envs.runtime.invoke import Gates
 
 
 @dataclass(frozen=True)
-class PlayedGroup:
-    """A group that has ended."""
-
-    number: int
-    group: Group
-
-
-@dataclass(frozen=True)
 class TakenGroups:
     """What a step learns from."""
 
@@ -219,7 +211,7 @@ class RolloutsAhead:
         self._rollouts: GatedRollouts | None = None
         self._begun: dict[int, int] = {}
         """Groups that were not taken, each with the step of the weights that were there when they were begun."""
-        self._ended: dict[int, PlayedGroup] = {}
+        self._ended: dict[int, Group] = {}
         """Groups among them that have ended, in that order."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._broke: BaseException | None = None
@@ -244,17 +236,14 @@ class RolloutsAhead:
         began = time.monotonic()
         played = self._thread.wait(self._take(step))
         waited = time.monotonic() - began
-        for one in played:
-            self.numbers.take(one.number)
-        groups = [one.group for one in played]
-        return TakenGroups(
-            groups,
-            {**_ages(groups, step), "waited": waited, "groups_taken": [one.number for one in played]},
-        )
+        for number in played:
+            self.numbers.take(number)
+        groups = list(played.values())
+        return TakenGroups(groups, {**_ages(groups, step), "waited": waited, "groups_taken": list(played)})
 
     def seconds(self) -> dict[str, float]:
         """Where the rollouts' seconds went since the last call."""
-        return self._thread.wait(self._taken_split())
+        return self._thread.call(self._split.taken)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -274,7 +263,7 @@ class RolloutsAhead:
 
     # -- the rollouts' side, on their loop ---------------------------------------------------------------------------
 
-    async def _take(self, step: int) -> list[PlayedGroup]:
+    async def _take(self, step: int) -> dict[int, Group]:
         config = self._config
         end = min(step + config.max_staleness + 1, config.steps)
         for number in self.numbers.left(end * config.groups):
@@ -288,17 +277,17 @@ class RolloutsAhead:
             if len(ready) == config.groups:
                 break
             await self._news.wait()
-        for one in ready:
-            del self._begun[one.number], self._ended[one.number]
-        return sorted(ready, key=lambda one: one.number)
+        for number in ready:
+            del self._begun[number]
+        return {number: self._ended.pop(number) for number in sorted(ready)}
 
-    def _ready(self, count: int) -> list[PlayedGroup]:
+    def _ready(self, count: int) -> list[int]:
         """Groups that have ended, of the next `count` to be taken that have ended."""
         last = sorted(self._begun.values())[count - 1]
         """The step at which the youngest of them was begun."""
         older = sum(begun < last for begun in self._begun.values())
-        of_older = [one for number, one in self._ended.items() if self._begun[number] < last]
-        of_last = [one for number, one in self._ended.items() if self._begun[number] == last]
+        of_older = [number for number in self._ended if self._begun[number] < last]
+        of_last = [number for number in self._ended if self._begun[number] == last]
         return [*of_older, *of_last[: count - older]]
 
     def _begin(self, number: int, step: int) -> None:
@@ -315,8 +304,7 @@ class RolloutsAhead:
 
     async def _play(self, number: int) -> None:
         step, place = divmod(number, self._config.groups)
-        group = await self._group(chosen_tasks(self._config, step)[place], number)
-        self._ended[number] = PlayedGroup(number, group)
+        self._ended[number] = await self._group(chosen_tasks(self._config, step)[place], number)
 
     async def _group(self, task: ChosenTask, number: int) -> Group:
         config, rollouts = self._config, self._rollouts
@@ -324,9 +312,6 @@ class RolloutsAhead:
         jobs = siblings(task.job, config.rollouts)
         made = await asyncio.gather(*(rollouts.play(job, f"{number}.{one}") for one, job in enumerate(jobs)))
         return Group(list(made), baseline_measures(task.job, config.baselines, self._chat), task.label)
-
-    async def _taken_split(self) -> dict[str, float]:
-        return self._split.taken()
 
 
 def _ages(groups: list[Group], now: int) -> dict[str, float]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra import __version__
-from toolorchestra.agents.configuration.config import LAYERS, EnvMix, TrainConfig
+from toolorchestra.agents.configuration.config import LAYERS, TrainConfig
 from toolorchestra.agents.configuration.environments import labels, simulated, training
 from toolorchestra.agents.engines.base import ModelSize, TellsSize
 from toolorchestra.agents.engines.machine import Machine
@@ -108,8 +108,9 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
 def opening(run: TrainingRun, machine: Machine) -> list[str]:
     """The lines, in the order in which a reader wants to know them."""
     config = run.config
+    started = f"; it starts from {config.init_from}" if config.init_from else ""
     return [
-        f"training {config.preset}, seed {config.seed}: {_model(config, size_of(run))}",
+        f"training {config.preset}, seed {config.seed}: {model_words(config, size_of(run))}{started}",
         *_environments(config),
         *_steps(run),
         f"machine: {machine}; {_threads(config)}",
@@ -145,25 +146,16 @@ def model_words(config: TrainConfig, size: ModelSize | None) -> str:
     return f"{name}, {counted(size.parameters)} parameters, of which {counted(size.trained)} are trained{kind}"
 
 
-def _model(config: TrainConfig, size: ModelSize | None) -> str:
-    started = f"; it starts from {config.init_from}" if config.init_from else ""
-    return model_words(config, size) + started
-
-
 def _environments(config: TrainConfig) -> Iterator[str]:
     names = labels(config.environments)
     total = sum(mix.weight for mix in config.environments)
-    shares = [_share(name, mix, total) for name, mix in zip(names, config.environments, strict=True)]
+    shares = [f"{name} {mix.weight / total:.0%}" for name, mix in zip(names, config.environments, strict=True)]
     told = "simulated experts, nothing is paid" if simulated(config) else "experts may be real models that cost money"
     yield f"environments: {', '.join(shares)} ({told})"
     with_terms = [mix for mix in config.environments if mix.arguments.get("reward_terms")]
     own = [term.name for mix in with_terms for term in training(mix).rules.terms]
     if own:
         yield f"reward terms of yours: {', '.join(dict.fromkeys(own))} (in the group reward and the held-out reward)"
-
-
-def _share(name: str, mix: EnvMix, total: float) -> str:
-    return f"{name} {mix.weight / total:.0%}"
 
 
 def _steps(run: TrainingRun) -> Iterator[str]:

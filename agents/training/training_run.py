@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,8 @@ Say = Callable[[str], None]
 
 WARM = "warm_start"
 """The folder of the checkpoints within the supervised start. The first one behind it takes their place."""
+KEPT = ("step", "warm", "warm_steps", "best", "best_cents", "best_step", "skipped")
+"""What a checkpoint keeps of a run beside its engine."""
 FREE = frozenset(
     (*("steps", "keep_last", "save_every", "evaluate_every", "evaluation_tasks", "wandb", "dump_every"), "spend_cap")
 )
@@ -80,13 +83,7 @@ class TrainingRun:
     def save(self) -> None:
         """A checkpoint of now, and no more old ones than the configuration keeps."""
         state = {
-            "step": self.step,
-            "warm": self.warm,
-            "warm_steps": self.warm_steps,
-            "best": self.best if self.best > float("-inf") else None,
-            "best_cents": self.best_cents if self.best_cents < float("inf") else None,
-            "best_step": self.best_step,
-            "skipped": self.skipped,
+            **{name: value if math.isfinite(value := getattr(self, name)) else None for name in KEPT},
             "config": as_json(self.config),
             "version": toolorchestra.__version__,
             **({"groups": self.ahead.numbers.state()} if self.ahead else {}),
@@ -124,10 +121,10 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
         say(f"resuming from {_name(found)}")
     elif config.init_from:
         _start_from(config, engine, say)
-    step, best, cents = int(state.get("step", 0)), state.get("best"), state.get("best_cents")
+    known: dict[str, Any] = {name: state[name] for name in KEPT if state.get(name) is not None}
+    step, warm_steps = known.get("step", 0), known.get("warm_steps", 0)
     group_dumps.rewind(folder, step)
     held_out = HeldOut(config.environments, config.evaluation_tasks, seed=config.seed)
-    warm_steps = int(state.get("warm_steps", 0))
     log = Log(folder, step, warm_steps=warm_steps, wandb=config.wandb)
     params, groups = rollout_params(config), state.get("groups", {"taken_below": step * config.groups})
     return TrainingRun(
@@ -141,13 +138,7 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
         say,
         algorithm_of(config),
         RolloutsAhead(config, engine, chat, params, groups) if config.max_staleness else None,
-        step=step,
-        warm=bool(state.get("warm", False)),
-        warm_steps=warm_steps,
-        best=float("-inf") if best is None else float(best),
-        best_cents=float("inf") if cents is None else float(cents),
-        best_step=int(state.get("best_step", -1)),
-        skipped=int(state.get("skipped", 0)),
+        **known,
     )
 
 

@@ -63,42 +63,16 @@ class Episode:
     """One episode. Not thread-safe; a driver owns it."""
 
     __slots__ = (
-        "_calls",
-        "_context_size",
-        "_mark",
-        "_new",
-        "_pending",
-        "_phase",
-        "_started_nano_usd",
-        "_started_ns",
-        "_stop",
-        "calls",
-        "context",
-        "failure",
-        "finished",
-        "least_usd",
-        "ledger",
-        "messages",
-        "origin",
-        "outcome",
-        "preference",
-        "rules",
-        "sheet",
-        "task_id",
-        "terms",
-        "turn",
-        "world",
-    )
+        "_calls", "_context_size", "_mark", "_new", "_pending", "_phase", "_started_nano_usd", "_started_ns", "_stop",
+        "calls", "context", "failure", "finished", "least_usd", "ledger", "messages", "origin", "outcome",
+        "preference", "rules", "sheet", "task_id", "terms", "turn", "world",
+    )  # fmt: skip
 
     def __init__(
         self, task_id: str, world: World, context: ToolContext, rules: Rules, sheet: PriceSheet, preference: Preference
     ) -> None:
-        self.task_id = task_id
-        self.world = world
-        self.context = context
-        self.rules = rules
-        self.sheet = sheet
-        self.preference = preference
+        self.task_id, self.world, self.context = task_id, world, context
+        self.rules, self.sheet, self.preference = rules, sheet, preference
         self.ledger = Ledger()
         self.messages: Transcript = ()
         self.turn = 0

@@ -27,6 +27,22 @@ def words(text: str) -> list[str]:
     return [w for w in _WORD.findall(text.lower()) if w not in _STOP]
 
 
+def library() -> Any:
+    """bm25s, which then says nothing of what it does."""
+    import bm25s
+
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return bm25s
+
+
+def indexed(passages: Sequence[Passage] | Passages) -> Any:
+    """The library's index of passages' titles and texts."""
+    index = library().BM25()
+    texts = (passages[i] for i in range(len(passages)))
+    index.index([words(f"{p.title} {p.text}") for p in texts], show_progress=False)
+    return index
+
+
 class Bm25:
     """An index of passages' titles and texts."""
 
@@ -38,15 +54,7 @@ class Bm25:
 
     @cached_property
     def _index(self) -> Any:
-        if self._loaded is not None:
-            return self._loaded
-        import bm25s
-
-        logging.getLogger("bm25s").setLevel(logging.WARNING)
-        index = bm25s.BM25()
-        texts = (self.passages[i] for i in range(len(self.passages)))
-        index.index([words(f"{p.title} {p.text}") for p in texts], show_progress=False)
-        return index
+        return indexed(self.passages) if self._loaded is None else self._loaded
 
     def find(self, query: str, top_k: int) -> list[Hit]:
         """The best passages that share a term with the query, best first."""

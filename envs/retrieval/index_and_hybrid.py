@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -17,7 +16,7 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import Hit, Retriever, dense
-from toolorchestra.envs.retrieval.bm25 import Bm25, words
+from toolorchestra.envs.retrieval.bm25 import Bm25, indexed, library
 from toolorchestra.envs.retrieval.corpus import MANIFEST, Manifest, Passages, write_passages
 
 ENGINES = ("bm25", "dense", "hybrid", "lucene")
@@ -64,7 +63,8 @@ def build(
     stored = Passages(folder)
     settings: dict[str, Any] = {}
     if how.engine in ("bm25", "hybrid"):
-        _build_bm25(stored, folder, progress)
+        indexed(stored).save(str(folder / BM25_FOLDER))
+        progress("bm25 done")
     if how.is_dense:
         _build_dense(stored, folder, how, digest, progress)
         settings = {"embedder": how.embedder, "faiss": how.faiss}
@@ -99,17 +99,6 @@ def _versions(how: Build) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return out
-
-
-def _build_bm25(passages: Passages, folder: Path, progress: Callable[[str], None]) -> None:
-    import bm25s
-
-    logging.getLogger("bm25s").setLevel(logging.WARNING)
-    index = bm25s.BM25()
-    texts = (passages[i] for i in range(len(passages)))
-    index.index([words(f"{p.title} {p.text}") for p in texts], show_progress=False)
-    index.save(str(folder / BM25_FOLDER))
-    progress("bm25 done")
 
 
 def _build_dense(passages: Passages, folder: Path, how: Build, digest: str, progress: Callable[[str], None]) -> None:
@@ -163,11 +152,8 @@ def load(folder: str | Path) -> Retriever:
 
 
 def _bm25(folder: Path, passages: Passages) -> Bm25:
-    import bm25s
-
-    logging.getLogger("bm25s").setLevel(logging.WARNING)
     try:
-        return Bm25(passages, bm25s.BM25.load(str(folder / BM25_FOLDER)))
+        return Bm25(passages, library().BM25.load(str(folder / BM25_FOLDER)))
     except (OSError, ValueError, KeyError) as err:
         line = f"toolorchestra index build CORPUS {folder} --again"
         raise ConfigError(

@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(400, {"error": 'a JSON object {"query", "top_k"} expected'})
             return
         try:
-            hits = asyncio.run(_search(self.server.retriever, query, top_k))
+            hits = asyncio.run(self.server.retriever.search(query, top_k))
         except (ToolError, LookupError, OSError, RuntimeError, ValueError) as err:  # an index's, or what it stands on
             self._say(500, {"error": f"{type(err).__name__}: {err}"})
             return
@@ -109,10 +109,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Does nothing, so that queries are not logged."""
-
-
-async def _search(retriever: Retriever, query: str, top_k: int) -> Sequence[Hit]:
-    return await retriever.search(query, top_k)
 
 
 class Remote:

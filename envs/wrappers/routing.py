@@ -130,10 +130,6 @@ class RoutingView:
             arguments |= template(episode.messages)
         return render_call(key.tool, arguments)
 
-    def reader(self) -> RoutingReader:
-        """A reader for the episodes of one environment."""
-        return RoutingReader(self)
-
 
 class RoutingReader:
     """Reads episodes as numbers, one after the other; what stays the same within an episode is read once."""
@@ -249,7 +245,7 @@ class Routing(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, buckets=buckets)
         gym.Wrapper.__init__(self, env)
         self.view = RoutingView(self._base.factory, buckets)
-        self._reader = self.view.reader()
+        self._reader = RoutingReader(self.view)
         self.action_meanings, self.feature_names = self.view.action_meanings, self.view.feature_names
         self.action_space, self.observation_space = self.view.action_space, self.view.observation_space
 
@@ -333,7 +329,7 @@ class RoutingVectorEnv(gym.vector.VectorWrapper):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_masks = np.zeros((self.num_envs, len(self.action_meanings)), np.int8)
         """A row for each environment: 1 for each action that its episode offers."""
-        self._readers = [self.view.reader() for _ in range(self.num_envs)]
+        self._readers = [RoutingReader(self.view) for _ in range(self.num_envs)]
         # Not inner.episodes: there the next episode stands already when the end of the last one is read.
         self._episodes: list[Episode | None] = [None] * self.num_envs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import pytest
 
 from toolorchestra.agents.engines.base import Sample
 from toolorchestra.agents.engines.tiny import load_tokenizer
+from toolorchestra.agents.policies.plans import Follows, random_plan
 from toolorchestra.agents.rollouts.chat_template import MOST_SCHEMAS
 from toolorchestra.agents.rollouts.grpo import TokenSequence
 from toolorchestra.agents.rollouts.rollout import Chat, factory_of
-from toolorchestra.agents.training.demonstrations import randomly
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Rows, freeze
@@ -82,7 +83,7 @@ def play(
     """A scripted episode in the manner of a rollout; with `junk`, ids that no tokenizer would have written."""
     rng = random.Random(seed)
     episode = factory.start(seed).episode
-    policy = randomly(rng)
+    policy = Follows(partial(random_plan, rng=rng))
     sequences: list[TokenSequence] = []
     while not episode.over:
         sequence, fresh = chat.follow(sequences[-1] if sequences else None, episode.observation)
