@@ -11,25 +11,21 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.agents.engines.conformance import STOP, VOCABULARY, datum
+from tests.agents.engines.conformance import SMALL as CONFIG
+from tests.agents.engines.conformance import STOP, VOCABULARY, datum, engine
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines import tiny, update, weights
 from toolorchestra.agents.engines.base import LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
-from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+from toolorchestra.agents.engines.local import LocalEngine
 from toolorchestra.agents.engines.pretrained import device_memory
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model, build_tokenizer, load_tokenizer
 from toolorchestra.agents.training.build import build
 from toolorchestra.envs.base.errors import ConfigError
 
-CONFIG = LocalConfig(rows=12, length=160)
 MODEL = build_model(VOCABULARY, 32, 2)
-
-
-def engine(config: LocalConfig = CONFIG, seed: int = 0) -> LocalEngine:
-    return LocalEngine(build_model(VOCABULARY, hidden=32, layers=2, seed=seed), [STOP], config)
 
 
 def greedy(made: LocalEngine, prompt: list[int], session: str = "") -> Sample:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.agents.engines.conformance import CONFIG as SHARED
-from tests.agents.engines.conformance import STOP, VOCABULARY, SamplerConformance, conversations
+from tests.agents.engines.conformance import SMALL as CONFIG
+from tests.agents.engines.conformance import STOP, VOCABULARY, SamplerConformance, conversations, engine
 from tests.two_texts import raises
 from toolorchestra.agents.engines import update
 from toolorchestra.agents.engines.base import Datum, LossParams
@@ -23,23 +23,16 @@ from toolorchestra.agents.engines.update import batches, kl_to, token_losses
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.envs.base.errors import ConfigError
 
-CONFIG = LocalConfig(rows=12, length=160)
-
-
-class TestLocalSampler(SamplerConformance):
-    def engine(self, config: LocalConfig = SHARED, seed: int = 0) -> LocalEngine:
-        return engine(config, seed)
-
-
-def engine(config: LocalConfig = CONFIG, seed: int = 0, **shape: int) -> LocalEngine:
-    return LocalEngine(build_model(VOCABULARY, hidden=32, layers=2, seed=seed, **shape), [STOP], config)
+TestLocalSampler = SamplerConformance
+SUPERVISED = LossParams("cross_entropy")
+MUON = replace(CONFIG, optimizer="muon")
 
 
 def test_the_average_is_sampled_from_while_it_is_asked_for(tmp_path: Path) -> None:
     made = engine(replace(CONFIG, average=0.5))
     first = [p.detach().clone() for p in made.trained]
     data = conversations(made)
-    made.train(data, LossParams("cross_entropy"), 1e-2)
+    made.train(data, SUPERVISED, 1e-2)
     last = [p.detach().clone() for p in made.trained]
     with made.averaged():
         for p, before, after in zip(made.trained, first, last, strict=True):
@@ -111,15 +104,16 @@ def test_the_clip_holds_a_policy_near_what_sampled() -> None:
     assert new.grad.tolist() == [0.0, 0.0]
 
 
-def test_save_and_load_are_exact(tmp_path: Path) -> None:
-    made = engine()
+@pytest.mark.parametrize("config", [CONFIG, MUON])
+def test_save_and_load_are_exact(config: LocalConfig, tmp_path: Path) -> None:
+    made = engine(config)
     data = conversations(made)
-    made.train(data, LossParams("cross_entropy"), 1e-2)
+    made.train(data, SUPERVISED, 1e-2)
     made.save(tmp_path)
-    other = engine(seed=9)
+    other = engine(replace(config, seed=3), seed=9)
     other.load(tmp_path)
     for one in (made, other):
-        one.train(data, LossParams("cross_entropy"), 1e-2)
+        one.train(data, SUPERVISED, 1e-2)
     for (name, left), right in zip(made.model.state_dict().items(), other.model.state_dict().values(), strict=True):
         assert torch.equal(left, right), name
     assert [d.tokens for d in conversations(made, 0)] == [d.tokens for d in conversations(other, 0)]
@@ -134,7 +128,7 @@ def test_the_reference_is_what_was_taken(config: LocalConfig) -> None:
     """Not what the model was made of, which may be far away when reinforcement learning starts."""
     made = engine(config)
     for _ in range(5):
-        made.train(conversations(made, 0), LossParams("cross_entropy"), 1e-2)
+        made.train(conversations(made, 0), SUPERVISED, 1e-2)
     data = conversations(made, 0)
     assert made.train(data, LEASHED, 0.0)["kl_reference"] > 1e-2
     made.take_reference()
@@ -149,7 +143,7 @@ def test_the_reference_is_what_was_taken(config: LocalConfig) -> None:
 def test_the_reference_that_was_taken_is_saved(config: LocalConfig, tmp_path: Path) -> None:
     made = engine(config)
     data = conversations(made)
-    made.train(data, LossParams("cross_entropy"), 1e-2)
+    made.train(data, SUPERVISED, 1e-2)
     made.take_reference()
     made.train(data, LEASHED, 1e-2)
     made.save(tmp_path)
@@ -177,9 +171,8 @@ def test_a_disk_that_is_full_half_way_leaves_the_last_checkpoint(tmp_path: Path)
 
 def test_another_shape_is_refused(tmp_path: Path) -> None:
     engine().save(tmp_path)
-    bigger: Any = LocalEngine(build_model(VOCABULARY, hidden=32, layers=3), [STOP], CONFIG)
     with pytest.raises(ConfigError, match="holds another model"):
-        bigger.load(tmp_path)
+        engine(layers=3).load(tmp_path)
 
 
 def test_what_the_decoder_would_leave_out_is_refused() -> None:
@@ -202,10 +195,6 @@ def test_weights_of_16_bits_are_trained_by_an_adapter_alone() -> None:
             engine(replace(CONFIG, dtype=dtype))
         made = engine(replace(CONFIG, dtype=dtype, lora_rank=2))
         assert {p.dtype for p in made.trained} == {torch.float32}
-
-
-MUON = replace(CONFIG, optimizer="muon")
-SUPERVISED = LossParams("cross_entropy")
 
 
 def test_muon_steps_the_layers_matrices_and_adamw_the_rest() -> None:
@@ -252,15 +241,3 @@ def test_its_steps_are_those_of_torch_but_for_rounding() -> None:
     assert torch.equal(mine[-1], first[-1])
     names = ours.state_dict()["state"][0].keys()
     assert names == torchs.state_dict()["state"][0].keys()
-
-
-def test_a_saved_run_goes_on_to_the_bit(tmp_path: Path) -> None:
-    made = engine(MUON)
-    data = conversations(made)
-    made.train(data, SUPERVISED, 1e-2)
-    made.save(tmp_path)
-    other = engine(replace(MUON, seed=3), seed=3)
-    other.load(tmp_path)
-    for one in (made, other):
-        one.train(data, SUPERVISED, 1e-2)
-    assert all(torch.equal(a, b) for a, b in zip(made.trained, other.trained, strict=True))

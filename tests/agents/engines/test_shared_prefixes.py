@@ -13,17 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.agents.engines.conformance import STOP, VOCABULARY, assert_agreement, conversations, datum
+from tests.agents.engines.conformance import SMALL, VOCABULARY, assert_agreement, conversations, datum, engine
 from toolorchestra.agents.engines.base import Datum, LossParams, Sample, Samples, SamplesWhileTraining, SamplingParams
 from toolorchestra.agents.engines.guarded_processes import LoopThread
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-from toolorchestra.agents.engines.tiny import build_model
 
 CONFIG = LocalConfig(rows=8, length=400)
-
-
-def engine(config: LocalConfig = CONFIG) -> LocalEngine:
-    return LocalEngine(build_model(VOCABULARY, hidden=32, layers=2), [STOP], config)
 
 
 def words(count: int, seed: int) -> list[int]:
@@ -79,14 +74,14 @@ def sampled(data: Sequence[Datum]) -> int:
 @pytest.mark.parametrize("play", [together, one_by_one])
 def test_the_common_beginning_of_tasks_is_run_once(play: Callable[[LocalEngine, list[list[int]]], list[Datum]]) -> None:
     """Of sessions at once and of sessions one after the other."""
-    made = engine()
+    made = engine(CONFIG)
     data = play(made, [task(n) for n in range(1, 6)])
     assert_agreement(made, data)
     assert fed(made) <= len(TOOLS) + 5 * 50 + sampled(data)
 
 
 def test_groups_of_several_tasks_run_each_task_once() -> None:
-    made = engine()
+    made = engine(CONFIG)
     data = together(made, [task(n) for n in (1, 1, 1, 2, 2, 3, 3, 3)])
     assert_agreement(made, data)
     assert fed(made) <= len(TOOLS) + 3 * 50 + sampled(data) + 8
@@ -96,7 +91,7 @@ def test_groups_of_several_tasks_run_each_task_once() -> None:
 
 def test_a_row_that_waits_keeps_what_it_has_while_others_are_sampled() -> None:
     """Free rows too: all rows are run together where nearly all are active, and each writes somewhere."""
-    made = engine()
+    made = engine(CONFIG)
 
     async def turns() -> list[Datum]:
         first = await made.sample(task(1), SamplingParams(6), "a")
@@ -114,7 +109,7 @@ def test_a_row_that_waits_keeps_what_it_has_while_others_are_sampled() -> None:
 
 def test_rollouts_that_are_collected_again_find_an_empty_cache() -> None:
     """As a resumed run does: what is run then is the same, to the last digit."""
-    made = engine()
+    made = engine(CONFIG)
     state = made.sampler.random_state()
     prompts = [task(n) for n in (1, 1, 2, 3)]
     counts, got = [], []
@@ -127,12 +122,7 @@ def test_rollouts_that_are_collected_again_find_an_empty_cache() -> None:
     assert [d.logprobs for d in got[0]] == [d.logprobs for d in got[1]]
 
 
-BESIDE = LocalConfig(rows=12, length=160)
 PROMPT = [2, 3, 5, 7, 11]
-
-
-def few_rows(config: LocalConfig = BESIDE) -> LocalEngine:
-    return LocalEngine(build_model(VOCABULARY, hidden=32, layers=2), [STOP], config)
 
 
 def logprobs(made: Samples, tokens: int = 6) -> Sample:
@@ -143,7 +133,7 @@ def logprobs(made: Samples, tokens: int = 6) -> Sample:
     "changed", [{}, {"lora_rank": 4}, {"lora_rank": 4, "dtype": "bfloat16"}], ids=["full", "adapter", "16 bits"]
 )
 def test_published_weights_stay_until_the_next_ones(changed: dict[str, Any]) -> None:
-    made = few_rows(replace(BESIDE, **changed))
+    made = engine(replace(SMALL, **changed))
     assert isinstance(made, SamplesWhileTraining)
     data = conversations(made)
     published = made.publish()
@@ -157,7 +147,7 @@ def test_published_weights_stay_until_the_next_ones(changed: dict[str, Any]) -> 
 
 
 def test_weights_are_not_read_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = few_rows()
+    made = engine()
     data = conversations(made)
     inside, go_on = threading.Event(), threading.Event()
     take = made._update.take
@@ -185,7 +175,7 @@ def test_weights_are_not_read_in_the_middle_of_a_step(monkeypatch: pytest.Monkey
 
 def test_turns_are_sampled_while_a_step_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that waits for turns that are begun in it: it would wait for ever if they waited for the step."""
-    made = few_rows()
+    made = engine()
     data = conversations(made)
     published, rollouts = made.publish(), LoopThread("rollouts")
     seen: list[Sample] = []
@@ -202,7 +192,7 @@ def test_turns_are_sampled_while_a_step_is_taken(monkeypatch: pytest.MonkeyPatch
 
 def test_who_waits_for_a_tool_gives_its_row_to_who_samples() -> None:
     """More episodes than rows: the one that sampled longest ago runs its past again when it comes back."""
-    narrow, wide = few_rows(replace(BESIDE, rows=2)), few_rows()
+    narrow, wide = engine(replace(SMALL, rows=2)), engine()
 
     async def turns(made: LocalEngine) -> list[Sample]:
         got: list[Sample] = []

@@ -10,24 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.agents.engines.conformance import STOP, VOCABULARY
+from tests.agents.engines.conformance import SMALL as CONFIG
+from tests.agents.engines.conformance import VOCABULARY, engine
 from toolorchestra.agents.engines import update
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.engines.update import LEAST_SHARED, alike, batches, can_share, shared
 from toolorchestra.agents.engines.weights import merged_weights
-
-CONFIG = LocalConfig(rows=4, length=32)
 
 
 @pytest.fixture(autouse=True)
 def _small_models_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update, "LEAST_PARAMETERS", 0)
-
-
-def engine(config: LocalConfig = CONFIG) -> LocalEngine:
-    return LocalEngine(build_model(VOCABULARY, hidden=32, layers=2), [STOP], config)
 
 
 def sequence(prompt: int, behind: int, seed: int, *, given: int = 7) -> Datum:

@@ -13,39 +13,25 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.agents.engines.conformance import STOP, VOCABULARY
+from tests.agents.engines.conformance import CONFIG, STOP, VOCABULARY, engine
 from toolorchestra.agents.engines import agreement, weights
 from toolorchestra.agents.engines.agreement import Agreement, Drift
 from toolorchestra.agents.engines.base import Probed, Sample, SamplingParams, TrainingFailed
 from toolorchestra.agents.engines.decoder import Decoder
-from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+from toolorchestra.agents.engines.local import LocalEngine
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.engines.vllm_sampler import handover_bytes, handover_folder
 from toolorchestra.agents.engines.weights import Handover, named_weights
 from toolorchestra.envs.base.errors import ConfigError
 
-CONFIG = LocalConfig(rows=8, length=192)
 MODEL = build_model(VOCABULARY, 32, 2)
-
-
-def test_all_weights_are_handed_over_a_tied_head_too(tmp_path: Path) -> None:
-    model = build_model(VOCABULARY, 32, 2)
-    handover = Handover(tmp_path / "weights", model.config.to_dict())
-    for _ in range(2):  # what an earlier version left is replaced
-        handover.write(named_weights(model))
-    (part,) = (tmp_path / "weights").glob("*.safetensors")
-    found = load_file(part)
-    assert found.keys() == model.state_dict().keys()
-    assert torch.equal(found["lm_head.weight"], found["model.embed_tokens.weight"])
-    assert json.loads((tmp_path / "weights" / "config.json").read_text())["hidden_size"] == 32
 
 
 @pytest.mark.parametrize(("dtype", "lora_rank"), [("float32", 0), ("bfloat16", 0), ("bfloat16", 4)])
 def test_weights_take_the_room_that_was_counted_for_them(tmp_path: Path, dtype: str, lora_rank: int) -> None:
     """A trainer in float32 may have a sampler in 16 bits: files of twice the size would not fit."""
-    config = replace(CONFIG, lora_rank=lora_rank)
-    made = LocalEngine(build_model(VOCABULARY, 32, 2), [STOP], config)
+    made = engine(replace(CONFIG, lora_rank=lora_rank))
     shape = made.model.config.to_dict()
     Handover(tmp_path, shape, getattr(torch, dtype)).write(named_weights(made.model))
     (part,) = tmp_path.glob("*.safetensors")
@@ -62,12 +48,12 @@ def test_without_the_head_nothing_is_handed_over(tmp_path: Path) -> None:
         Handover(tmp_path, {}).write(weights)
 
 
-def test_many_weights_are_handed_over_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_weights_are_handed_over_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "SHARD_BYTES", 20_000)
-    handover = weights.Handover(tmp_path / "w", {"a": 1})
-    expected = dict(weights.named_weights(MODEL))
+    handover = Handover(tmp_path / "w", MODEL.config.to_dict())
+    expected = MODEL.state_dict()
     for _ in range(2):  # the second takes the place of the first
-        handover.write(expected.items())
+        handover.write(named_weights(MODEL))
         parts = sorted((tmp_path / "w").glob("*.safetensors"))
         assert len(parts) > 1
         found: dict[str, Tensor] = {}
@@ -78,6 +64,8 @@ def test_many_weights_are_handed_over_in_parts(tmp_path: Path, monkeypatch: pyte
             found |= held
         assert found.keys() == expected.keys()
         assert all(torch.equal(found[name], value) for name, value in expected.items())
+    assert "lm_head.weight" in found  # tied, and there
+    assert json.loads((tmp_path / "w" / "config.json").read_text())["hidden_size"] == 32
 
 
 def test_weights_are_handed_over_in_a_fresh_folder_with_room(tmp_path: Path) -> None:
@@ -111,24 +99,20 @@ class Liar(LocalSampler):
         return [Sample([STOP], [-9.0], True) for _ in prompts]
 
 
-def engine(seed: int = 0) -> LocalEngine:
-    return LocalEngine(build_model(VOCABULARY, 32, 2, seed), [STOP], CONFIG)
-
-
 def measured(sampler: Separate, trainer: LocalEngine) -> Agreement:
     assert isinstance(sampler, Probed)
     return agreement.measure(sampler, trainer.logprobs, agreement.probe_prompts(VOCABULARY, CONFIG.length, 0))
 
 
 def test_the_same_model_agrees() -> None:
-    found = measured(Separate(engine()), engine())
+    found = measured(Separate(engine(CONFIG)), engine(CONFIG))
     assert found.mean <= found.worst < 1e-4
     agreement.check(found, agreement.TOLERANCE["float32"])
 
 
 def test_another_model_is_noticed() -> None:
     with pytest.raises(Drift, match=r"differ from the trainer's by .* expected at most 0.001. Check that every weight"):
-        agreement.check(measured(Separate(engine(1)), engine()), agreement.TOLERANCE["float32"])
+        agreement.check(measured(Separate(engine(CONFIG, 1)), engine(CONFIG)), agreement.TOLERANCE["float32"])
 
 
 def test_a_model_that_was_found_to_differ_is_never_sampled_from() -> None:
@@ -143,7 +127,7 @@ def test_a_model_that_was_found_to_differ_is_never_sampled_from() -> None:
 
 def test_logprobs_of_another_temperature_are_noticed() -> None:
     """At temperature 1 such a sampler is right; the second temperature tells."""
-    assert measured(Separate(engine(), heat=0.0), engine()).mean > 1e-2
+    assert measured(Separate(engine(CONFIG), heat=0.0), engine(CONFIG)).mean > 1e-2
 
 
 def test_what_16_bits_round_in_the_trainer_alone_is_no_drift() -> None:
@@ -156,9 +140,9 @@ def test_what_16_bits_round_in_the_trainer_alone_is_no_drift() -> None:
 
 def test_the_trainer_is_asked_alone_and_in_a_batch() -> None:
     """In float32 there is next to no difference; in 16 bits there is one, of rounding."""
-    trainer = engine()
+    trainer = engine(CONFIG)
     prompts = agreement.probe_prompts(VOCABULARY, CONFIG.length, 0)
-    found = agreement.measure(Separate(engine()), trainer.logprobs, prompts, together=trainer._logprobs_together)
+    found = agreement.measure(Separate(engine(CONFIG)), trainer.logprobs, prompts, together=trainer._logprobs_together)
     assert found.noise < 1e-5
     assert found.mean < 1e-4
 

@@ -10,26 +10,20 @@ from typing import Any
 
 import pytest
 
-from tests.agents.engines.conformance import CONFIG, STOP, VOCABULARY
+from tests.agents.engines.conformance import VOCABULARY, engine
 from toolorchestra.agents.engines.base import Datum, LossParams, Sample, SamplingParams
-from toolorchestra.agents.engines.local import LocalEngine
-from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.testing import RULES, ConformanceError, check_engine
 
 
-def local() -> LocalEngine:
-    return LocalEngine(build_model(VOCABULARY, hidden=32, layers=2), [STOP], CONFIG)
-
-
 def test_the_local_engine_passes(tmp_path: Path) -> None:
-    check_engine(local, VOCABULARY, tmp_path)
+    check_engine(engine, VOCABULARY, tmp_path)
 
 
 class Wrong:
     """An engine with one fault."""
 
     def __init__(self) -> None:
-        self.engine = local()
+        self.engine = engine()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
@@ -76,7 +70,7 @@ class BlindToMasks(Wrong):
 class SamplesOldWeights(Wrong):
     def __init__(self) -> None:
         super().__init__()
-        self.old = local()
+        self.old = engine()
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
         return await self.old.sample(prompt, params, session)
