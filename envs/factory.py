@@ -16,7 +16,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from toolorchestra.envs.base import preference as preferences
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, no_such, one_of
 from toolorchestra.envs.base.spaces import FORMS
 from toolorchestra.envs.base.types import Observation, plain
 from toolorchestra.envs.domains.source import PricesOrchestrators, Scene, TaskSource, models_of
@@ -134,8 +134,7 @@ class EnvSettings:
             "messages": FORMS,
         }
         for name, valid in choices.items():
-            if getattr(self, name) not in valid:
-                raise ConfigError(no_such(name, getattr(self, name), valid))
+            one_of(name, getattr(self, name), valid)
         limits = Limits(self.max_turns, self.max_context_tokens, self.budget, self.max_seconds)
         terms = reward_terms(self.reward_terms)
         return Rules(limits, self.history, self.orchestrator, cost_weights(self.reward), self.spend_cap, terms)
@@ -166,8 +165,7 @@ class EpisodeFactory:
             wrong = f"lacks {', '.join(lacks)}" if lacks else "is a class; make one of it"
             raise ConfigError(f'a source is "package.module:Class" or a made one, got {source!r:.60}, which {wrong}')
         self.source: TaskSource = _load(source, source_arguments) if isinstance(source, str) else source
-        if settings.split not in self.source.splits:
-            raise ConfigError(f"{self.source.name}: {no_such('split', settings.split, self.source.splits)}")
+        one_of("split", settings.split, self.source.splits, f"{self.source.name}: ")
         self.rules = settings.rules()
         self.sheet = self._sheet(settings.prices)
         preferences.known(settings.preference)
@@ -278,8 +276,7 @@ def reset_options(options: Mapping[str, Any] | None, more: Sequence[str] = ()) -
         raise ConfigError(f"reset options are a mapping, such as {{'task_id': ...}}, got {options!r:.60}")
     chosen = dict(options or {})
     for name in chosen:
-        if name not in (*OPTIONS, *more):
-            raise ConfigError(no_such("reset option", name, (*OPTIONS, *more)) + _of_make(name))
+        one_of("reset option", name, (*OPTIONS, *more), behind=_of_make(name))
     check(_kinds, {name: chosen[name] for name in ("task_id", "budget", "episode_seed", "luck") if name in chosen})
     tools = chosen.get("tools")
     if tools is not None and (isinstance(tools, str) or not isinstance(tools, Collection) or not tools):

@@ -29,7 +29,7 @@ from skyrl.train.utils.utils import initialize_ray
 from toolorchestra.agents.policies.baselines import NAMES
 from toolorchestra.agents.rollouts.grpo import AdvantageParams
 from toolorchestra.agents.training.ray_address import check_address
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, one_of
 
 
 @dataclass
@@ -47,8 +47,7 @@ class OurSettings(BaseConfig):  # type: ignore[misc]
     def rollout(self) -> RolloutSettings:
         """The settings that the generator of rollouts takes. Raises ConfigError where a baseline is unknown."""
         for name in self.baselines:
-            if name not in NAMES:
-                raise ConfigError(no_such("toolorchestra.baselines", name, NAMES))
+            one_of("toolorchestra.baselines", name, NAMES)
         own = {f.name: getattr(self, f.name) for f in fields(RolloutSettings)}
         return RolloutSettings(**{**own, "baselines": tuple(self.baselines)})
 
@@ -56,8 +55,7 @@ class OurSettings(BaseConfig):  # type: ignore[misc]
         """The settings by which the trainer computes advantages. Raises ConfigError where a name is unknown."""
         valid = asdict(AdvantageParams())
         for name in self.advantage:
-            if name not in valid:
-                raise ConfigError(no_such("toolorchestra.advantage", name, valid))
+            one_of("toolorchestra.advantage", name, valid)
         return AdvantageParams(**self.advantage)
 
 

@@ -16,7 +16,7 @@ from toolorchestra.agents.calibration.logistic import fit_logistic
 from toolorchestra.agents.calibration.skills_and_lengths import Numbers
 from toolorchestra.agents.policies.knn_and_skillbook import EXPECTS, Expectations, Fit, FittedTask, words
 from toolorchestra.agents.policies.plans import Plan
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, one_of
 from toolorchestra.envs.domains.recorded.source import RecordedSource
 from toolorchestra.envs.factory import EnvSettings, EpisodeFactory
 from toolorchestra.envs.money.prices import NANO
@@ -126,8 +126,7 @@ def _worth(expected: Numbers, table: Table, train: Any, cost_weight: float) -> l
 
 def fitted(name: str, texts: Sequence[str], cost_weight: float = COST_WEIGHT) -> Chooser:
     """`knn` or `skillbook`, told how often each model is right on each task that may be learnt from."""
-    if name not in EXPECTS:
-        raise ConfigError(no_such("router", name, EXPECTS))
+    one_of("router", name, EXPECTS)
 
     def choose(table: Table, train: Any) -> Sequence[int]:
         known = Expectations(_learnt(table, texts, train))

@@ -11,7 +11,16 @@ from toolorchestra.agents.configuration.environment_options import chosen_envs
 from toolorchestra.agents.engines.base import EngineSettings, Kernels, LossParams, OptimizerKind
 from toolorchestra.agents.policies.baselines import NAMES
 from toolorchestra.agents.rollouts.grpo import AdvantageParams
-from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE, ConfigError, no_such, require
+from toolorchestra.envs.base.errors import (
+    AT_LEAST_ONE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    ConfigError,
+    no_such,
+    one_of,
+    require,
+)
 
 SamplerKind = Literal["local", "vllm", "served"]
 TaskOrder = Literal["random", "epochs"]
@@ -76,12 +85,9 @@ class ModelConfig(EngineSettings):
         counts = ("hidden", "threads", "rows", "tokens_per_batch", "lora_alpha")
         require(self, AT_LEAST_ONE, *counts, where="model.")
         require(self, NOT_NEGATIVE, "lora_rank", where="model.")
-        if self.optimizer not in get_args(OptimizerKind):
-            raise ConfigError(no_such("model.optimizer", self.optimizer, get_args(OptimizerKind)))
-        if self.kernels not in get_args(Kernels):
-            raise ConfigError(no_such("model.kernels", self.kernels, get_args(Kernels)))
-        if self.sampler not in get_args(SamplerKind):
-            raise ConfigError(no_such("model.sampler", self.sampler, get_args(SamplerKind)))
+        one_of("model.optimizer", self.optimizer, get_args(OptimizerKind))
+        one_of("model.kernels", self.kernels, get_args(Kernels))
+        one_of("model.sampler", self.sampler, get_args(SamplerKind))
         if self.sampler == "served" and not (self.server and self.handover):
             raise ConfigError(
                 "model.sampler=served needs model.server=http://HOST:PORT/v1 and model.handover=FOLDER, a folder that "
@@ -210,14 +216,12 @@ class TrainConfig:
                 f"model.processes is at least 1, and 1 on a {self.model.device}; got {self.model.processes}"
             )
         for name in self.baselines:
-            if name not in NAMES:
-                raise ConfigError(no_such("baseline", name, NAMES))
+            one_of("baseline", name, NAMES)
         if self.rollouts < 2:
             raise ConfigError("rollouts must be at least 2: a group's reward compares siblings")
         if not self.environments:
             raise ConfigError("environments is empty; name at least one, as EnvMix(id)")
-        if self.task_order not in get_args(TaskOrder):
-            raise ConfigError(no_such("task_order", self.task_order, get_args(TaskOrder)))
+        one_of("task_order", self.task_order, get_args(TaskOrder))
         if self.spend_cap is not None:
             require(self, POSITIVE, "spend_cap")
         self._check_limits()

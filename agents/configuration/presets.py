@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart
 from toolorchestra.agents.engines.base import LossParams
 from toolorchestra.agents.rollouts.grpo import AdvantageParams
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import one_of
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,5 @@ MACHINES: Mapping[str, TargetMachine] = {
 
 def preset(name: str) -> TrainConfig:
     """A preset by its name."""
-    if name not in PRESETS:
-        raise ConfigError(no_such("preset", name, PRESETS))
+    one_of("preset", name, PRESETS)
     return PRESETS[name]

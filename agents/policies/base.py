@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
-from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, ConfigError, no_such, require
+from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, one_of, require
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Usage
@@ -57,8 +57,7 @@ class PlayerOptions:
     def __post_init__(self) -> None:
         require(self, AT_LEAST_ONE, "fit_tasks")
         require(self, NOT_NEGATIVE, "temperature", "cost_weight")
-        if self.sampler not in ("", "local"):
-            raise ConfigError(no_such("sampler", self.sampler, ("", "local")))
+        one_of("sampler", self.sampler, ("", "local"))
 
 
 def unreal(factory: EpisodeFactory) -> bool:

@@ -32,7 +32,7 @@ from toolorchestra.agents.policies.plans import (
     uses,
 )
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, no_such, one_of
 from toolorchestra.envs.base.random_values import random_value
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.domains.source import TaskSource
@@ -205,6 +205,5 @@ def baseline(name: str, seed: int = 0) -> Baseline:
         "cascade": lambda: cascade,
         "guess": lambda: guess,
     }
-    if name not in made:
-        raise ConfigError(no_such("policy", name, made))
+    one_of("policy", name, made)
     return made[name]()

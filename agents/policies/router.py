@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolorchestra.agents.policies.base import Move, draws, unasked, unreal
-from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
+from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, one_of, require
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.wrappers.routing import RoutingReader, RoutingView
@@ -59,8 +59,7 @@ class TrainedRouter:
     """Seeds, split, steps and settings: what it takes to train it again."""
 
     def __post_init__(self) -> None:
-        if self.activation not in ACTIVATIONS:
-            raise ConfigError(no_such("activation", self.activation, ACTIVATIONS))
+        one_of("activation", self.activation, ACTIVATIONS)
         require(self, NOT_NEGATIVE, "temperature")
 
 

@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import Any, Literal, Protocol, get_args
 
 from toolorchestra.agents.engines.base import Datum, Sample
-from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
+from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, one_of, require
 from toolorchestra.envs.base.preference import Preference
 
 Unreadable = Literal["kept", "wrong", "dropped"]
@@ -51,8 +51,7 @@ class AdvantageParams:
 
     def __post_init__(self) -> None:
         require(self, NOT_NEGATIVE, "least_spread", where="advantage.")
-        if self.unreadable not in get_args(Unreadable):
-            raise ConfigError(no_such("advantage.unreadable", self.unreadable, get_args(Unreadable)))
+        one_of("advantage.unreadable", self.unreadable, get_args(Unreadable))
 
 
 # -- trajectories ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 _LEAST_PART = 3
@@ -62,6 +62,12 @@ def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
     close = difflib.get_close_matches(str(name)[:80], names, n=1) or _only_one_with(str(name), names)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"no {kind} {name!r:.80}; valid: {', '.join(names) or 'none'}.{hint}"
+
+
+def one_of(kind: str, name: object, valid: Collection[object], where: str = "", behind: str = "") -> None:
+    """Raise ConfigError where the name is none of the valid ones."""
+    if name not in valid:
+        raise ConfigError(f"{where}{no_such(kind, name, valid)}{behind}")
 
 
 def _only_one_with(part: str, names: Sequence[str]) -> list[str]:

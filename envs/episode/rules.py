@@ -9,7 +9,7 @@ from decimal import ROUND_DOWN, Context
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, one_of
 from toolorchestra.envs.base.types import Message, Outcome, build
 from toolorchestra.envs.money.ledger import Ledger
 from toolorchestra.envs.money.prices import (
@@ -147,14 +147,12 @@ def as_tokens(characters: int) -> int:
 def cost_weights(reward: str | Mapping[str, float]) -> tuple[float, float] | None:
     """What a dollar and a second take from the reward, as `gym.make(reward=...)` says it."""
     if isinstance(reward, str):
-        if reward not in ("outcome", "scalar"):
-            raise ConfigError(no_such("reward", reward, ("outcome", "scalar")))
+        one_of("reward", reward, ("outcome", "scalar"))
         return (1.0, 0.0) if reward == "scalar" else None
     if not isinstance(reward, Mapping):
         raise ConfigError(f'reward is "outcome", "scalar" or a mapping such as {{"usd": 2.0}}, got {reward!r:.60}')
     for name, weight in reward.items():
-        if name not in ("usd", "seconds"):
-            raise ConfigError(no_such("part of the reward", str(name), ("usd", "seconds")))
+        one_of("part of the reward", str(name), ("usd", "seconds"))
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
             raise ConfigError(f"reward[{name!r}] must be a number from 0 up, got {weight!r}")
     return float(reward.get("usd", 0.0)), float(reward.get("seconds", 0.0))

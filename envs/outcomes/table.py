@@ -26,7 +26,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, no_such, one_of
 
 Numbers = NDArray[np.float64]
 MOST_ROWS = 20_000_000
@@ -103,8 +103,7 @@ class Outcomes:
     def only(self, models: Sequence[str] = (), tasks: Collection[str] | None = None) -> Outcomes:
         """The rows of some models and tasks, numbered anew. Raises ConfigError for a name that is not there."""
         for name in models:
-            if name not in self.models:
-                raise ConfigError(f"{self.where}: {no_such('model', name, self.models)}")
+            one_of("model", name, self.models, f"{self.where}: ")
         chosen = tuple(models) or self.models
         kept_tasks = [at for at, name in enumerate(self.tasks) if tasks is None or name in tasks]
         new_model = _renumbered(len(self.models), [self.models.index(name) for name in chosen])
@@ -368,10 +367,8 @@ def _without_reasoning(told: dict[str, Any], where: str) -> None:
 def _named(row: Mapping[str, Any], chosen: Mapping[str, str], where: str) -> dict[str, str]:
     """What each of our names is called in this file."""
     for name, column in chosen.items():
-        if name not in NAMES:
-            raise ConfigError(f"{where}: {no_such('outcome column', name, NAMES)}")
-        if column not in row:
-            raise ConfigError(f"{where}: {no_such('column', column, row)}")
+        one_of("outcome column", name, NAMES, f"{where}: ")
+        one_of("column", column, row, f"{where}: ")
     guessed = {name: next((g for g in guesses if g in row), "") for name, guesses in NAMES.items()}
     names = {**{name: column for name, column in guessed.items() if column}, **chosen}
     for name in NEEDED:

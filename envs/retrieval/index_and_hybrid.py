@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, one_of
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import Hit, Retriever, dense
@@ -37,10 +37,8 @@ class Build:
     """Passages that are encoded and kept together; what an interruption loses at most."""
 
     def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise ConfigError(no_such("engine", self.engine, ENGINES))
-        if self.faiss not in dense.KINDS:
-            raise ConfigError(no_such("faiss index", self.faiss, dense.KINDS))
+        one_of("engine", self.engine, ENGINES)
+        one_of("faiss index", self.faiss, dense.KINDS)
 
     @property
     def is_dense(self) -> bool:
@@ -137,8 +135,7 @@ def load(folder: str | Path) -> Retriever:
     """The retriever of an index folder."""
     folder = Path(folder)
     manifest = Manifest.read(folder)
-    if manifest.engine not in ENGINES:
-        raise ConfigError(f"index {str(folder)!r}: {no_such('engine', manifest.engine, ENGINES)}")
+    one_of("engine", manifest.engine, ENGINES, f"index {str(folder)!r}: ")
     passages = Passages(folder)
     manifest.check(passages, folder)
     if manifest.engine == "lucene":

@@ -32,7 +32,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.cassette import Cassette
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, one_of
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ContextLimits, limits_of
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.retrieval import Retriever
@@ -120,8 +120,7 @@ def read(path: str | Path = "", **changes: Any) -> NamedBackends:
     wanted = _parse(Path(path)) if path else NamedBackends("the arguments")
     valid = [f.name for f in fields(NamedBackends)]
     for name in changes:
-        if name not in valid:
-            raise ConfigError(no_such("backend setting", name, valid))
+        one_of("backend setting", name, valid)
     return replace(wanted, **{name: value for name, value in changes.items() if value not in ("", (), None)})
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from toolorchestra.envs.base import shapes
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, no_such, one_of
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Offer
 from toolorchestra.envs.tools.mcp_servers import McpServer
@@ -111,8 +111,7 @@ class ToolConfig:
         """Keeps the named tools, or tools with the named aliases alone: "answer", "search-3"."""
         valid = [e.name for e in self.tools] + [o.alias for e in self.tools for o in e.offers]
         for name in names:
-            if name not in valid:
-                raise ConfigError(no_such("tool or alias", name, valid))
+            one_of("tool or alias", name, valid)
         kept = []
         for entry in self.tools:
             offers = tuple(o for o in entry.offers if o.alias in names)

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, one_of
 from toolorchestra.envs.base.types import Answer, Question
 from toolorchestra.envs.domains.questions.datasets import DIFFICULTY
 from toolorchestra.envs.domains.questions.source import QaSource
@@ -55,10 +55,8 @@ class RecordedSource(QaSource):
             )
         if self.fold not in range(FOLDS):
             raise ConfigError(f"fold is a whole number from 0 to {FOLDS - 1}, got {self.fold!r}")
-        if self.attempts not in ("one", "checked"):
-            raise ConfigError(no_such("attempts", self.attempts, ("one", "checked")))
-        if self.style not in ("full", "brief"):
-            raise ConfigError(no_such("style", self.style, ("full", "brief")))
+        one_of("attempts", self.attempts, ("one", "checked"))
+        one_of("style", self.style, ("full", "brief"))
         table = self.rows if isinstance(self.rows, Outcomes) else self._read()
         self.runs = RecordedRuns(table, self.models)
         self.name, self.splits = "recorded", SPLITS

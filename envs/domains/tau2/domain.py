@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, one_of
 from toolorchestra.envs.base.python_source import parsed_expression
 from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.package import Release
@@ -358,8 +358,7 @@ class Tau2Domain:
     """A domain of a release, for agents that have a user or work alone. Its parts are shared by all episodes."""
 
     def __init__(self, name: str, release: Release, *, solo: bool) -> None:
-        if name not in PARTS:
-            raise ConfigError(no_such("domain", name, PARTS))
+        one_of("domain", name, PARTS)
         self.name, self.release, self.solo = name, release, solo
         self._parts = parts = PARTS[name]
         if solo and not parts.solo_policies:

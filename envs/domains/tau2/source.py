@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, no_such, one_of
 from toolorchestra.envs.domains.source import Scene
 from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.domain import PARTS, Tau2Domain, folder_of, load_domain
@@ -94,8 +94,7 @@ class Tau2Source:
         self.domain = self.domain or "telecom"
         if self.domain in UNPLAYED:
             raise ConfigError(f"{self.domain} is not played: {UNPLAYED[self.domain]}; valid: {', '.join(PARTS)}, all")
-        if self.domain != "all" and self.domain not in PARTS:
-            raise ConfigError(no_such("domain", self.domain, (*PARTS, "all")))
+        one_of("domain", self.domain, (*PARTS, "all"))
         self.release = load_release(self.tasks_path)
         names = ALL if self.domain == "all" else (self.domain,)
         for name in names if self.tasks_path else ():
@@ -131,8 +130,7 @@ class Tau2Source:
 
     def ids(self, split: str) -> Sequence[str]:
         """Every task id of a split, in the benchmark's order."""
-        if split not in self._ids:
-            raise ConfigError(f"{self.name}: {no_such('split', split, self._ids)}")
+        one_of("split", split, self._ids, f"{self.name}: ")
         return self._ids[split]
 
     task_ids = ids

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import one_of
 from toolorchestra.envs.base.types import Message, ToolCall
 
 Side = Literal["assistant", "user"]
@@ -106,8 +106,7 @@ def read_criteria(row: Mapping[str, Any], where: str) -> Criteria:
     actions, assertions = row.get("actions"), row.get("env_assertions")
     basis = tuple(row.get("reward_basis") or _DEFAULT_BASIS)
     for name in basis:
-        if name not in BASES:
-            raise ConfigError(f"task {where}: {no_such('reward basis', name, BASES)}")
+        one_of("reward basis", name, BASES, f"task {where}: ")
     return Criteria(
         None if actions is None else tuple(_gold(action) for action in actions),
         None if assertions is None else tuple(_function(assertion) for assertion in assertions),
