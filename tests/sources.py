@@ -48,6 +48,19 @@ class NumberedSource(Source):
         return Scene(self.world(int(number), toolbox), sheet, {"task_id": task_id, "split": split})
 
 
+class Breaks:
+    """A world that cannot take a result."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+    def absorb(self, call: Any, result: Any) -> None:
+        raise RuntimeError(f"no room for {call.name}")
+
+
 class AnswerWorld(World):
     """A request; the first message is the answer and ends the episode."""
 

@@ -13,6 +13,7 @@ import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.paths import REPOSITORY
+from tests.sources import Breaks
 from toolorchestra.envs.adapters.learner_env import RoutingEnv
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.wrappers import Routing
@@ -76,19 +77,6 @@ def test_an_episode_that_runs_into_a_limit_has_ended() -> None:
     assert [info["truncated_by"] for info in infos] == ["turns", ""]
     assert [info["TimeLimit.truncated"] for info in infos] == [False, False]
     assert envs.reset_infos[0]["task_id"] != infos[0]["task_id"]
-
-
-class Breaks:
-    """A world that cannot take a result."""
-
-    def __init__(self, world: Any) -> None:
-        self._world = world
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._world, name)
-
-    def absorb(self, call: Any, result: Any) -> None:
-        raise RuntimeError(f"no room for {call.name}")
 
 
 def test_a_failed_episode_is_cut_off_and_earns_nothing() -> None:

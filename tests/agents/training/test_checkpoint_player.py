@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from tests.agents.evaluation.played_episodes import PlayedEpisode, evaluate, whole_digest
+from tests.agents.training.trained_models import SHORT
 from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, as_json, from_json
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.policies.base import PlayerOptions
@@ -27,7 +28,6 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.factory import EpisodeFactory
 
 RUN = replace(preset("tiny"), average=0.5, model=ModelConfig(hidden=16, rows=4))
-SHORT = {"style": "brief", "shown_characters": 0, "max_turns": 3, "split": "test"}
 
 
 @pytest.fixture(scope="module")

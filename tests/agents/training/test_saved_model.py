@@ -15,11 +15,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.agents.evaluation.played_episodes import evaluate, whole_digest
 from tests.agents.training.test_trainer import COLD, run
-from tests.agents.training.trained_models import WHOLE, adapted, kept, write_base, write_run
+from tests.agents.training.trained_models import SHORT, TOY, WHOLE, adapted, kept, write_base, write_run
 from tests.two_texts import raises
 from toolorchestra.agents.commands import export_model as command
 from toolorchestra.agents.commands.train import options
-from toolorchestra.agents.configuration.config import EnvMix, TrainConfig, WarmStart
+from toolorchestra.agents.configuration.config import TrainConfig, WarmStart
 from toolorchestra.agents.engines.base import LossParams, Sample, SamplingParams
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.players import player
@@ -29,9 +29,7 @@ from toolorchestra.agents.training.build import plan
 from toolorchestra.agents.training.checkpoint_player import CheckpointPlayer
 from toolorchestra.agents.training.saved_model import TrainedAs, export_model, saved_model
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.registration import register
 
-SHORT = {"style": "brief", "shown_characters": 0, "max_turns": 3, "split": "test"}
 Turn = tuple[list[int], list[int]]
 
 
@@ -215,13 +213,6 @@ def test_a_device_may_be_named(whole: Path, tmp_path: Path) -> None:
 
 
 # -- starting from another run -----------------------------------------------------------------------------------------
-
-TOY = EnvMix("Tests/ToyTrain-v0", 1.0, {"max_turns": 1}, validation="train", test="train")
-
-
-@pytest.fixture(autouse=True)
-def _registered() -> None:
-    register("Tests/ToyTrain-v0", "toolorchestra.envs.domains.toy:AdderSource")
 
 
 def starting(path: Path, model: TrainConfig = WHOLE) -> TrainConfig:

@@ -18,8 +18,9 @@ import pytest
 
 from tests.agents.rollouts.test_chat import QWEN3_LIKE, chat_with
 from tests.agents.training.test_trainer import COLD, run
+from tests.agents.training.trained_models import TOY
 from tests.two_texts import raises
-from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, WarmStart
+from toolorchestra.agents.configuration.config import ModelConfig, WarmStart
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.rollouts.grpo import Grpo, Measure, TokenSequence, Trajectory, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat, Job, Rollouts, factory_of
@@ -36,15 +37,8 @@ from toolorchestra.agents.training.workers import _work, _Workload
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import Preference
-from toolorchestra.envs.registration import register
 
-TOY = EnvMix("Tests/ToyTrain-v0", 1.0, {"max_turns": 1}, validation="train", test="train")
 QUICK = replace(COLD, environments=(TOY,), evaluation_tasks=1, groups=1, rollouts=2, model=ModelConfig(hidden=8))
-
-
-@pytest.fixture(autouse=True)
-def _registered() -> None:
-    register("Tests/ToyTrain-v0", "toolorchestra.envs.domains.toy:AdderSource")
 
 
 # -- a rollout process -------------------------------------------------------------------------------------------------

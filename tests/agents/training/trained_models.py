@@ -8,12 +8,17 @@ from typing import Any
 
 import torch
 
-from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, as_json
+from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, as_json
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
+from toolorchestra.envs.registration import register
 
+register("Tests/ToyTrain-v0", "toolorchestra.envs.domains.toy:AdderSource")
+TOY = EnvMix("Tests/ToyTrain-v0", 1.0, {"max_turns": 1}, validation="train", test="train")
+SHORT = {"style": "brief", "shown_characters": 0, "max_turns": 3, "split": "test"}
+"""HLE's, for a tiny model."""
 WHOLE = replace(preset("tiny"), average=0.5, model=ModelConfig(hidden=16, rows=8))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
+from tests.sources import Breaks
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.env import OrchestraEnv
@@ -45,19 +46,6 @@ def test_follows_the_convention() -> None:
     assert env.spec is not None
     assert isinstance(gym.make(env.spec), VectorReward)
     assert not hasattr(gym.make("ToolOrchestra/HLE-v0").unwrapped, "reward_space")
-
-
-class Breaks:
-    """A world that cannot take a result."""
-
-    def __init__(self, world: Any) -> None:
-        self._world = world
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._world, name)
-
-    def absorb(self, call: Any, result: Any) -> None:
-        raise RuntimeError(f"no room for {call.name}")
 
 
 def test_a_failed_episode_has_outcome_nan() -> None:

@@ -17,7 +17,11 @@ from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.tau2_playing import env_of, judged, needs_package, released, world_of
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2.source import Tau2Source
+from toolorchestra.envs.domains.tau2.users import understood
+from toolorchestra.envs.models import ChatRequest
+from toolorchestra.envs.models.wire import text_of
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 
@@ -155,3 +159,28 @@ def test_a_named_user_is_not_asked_what_the_spend_cap_cannot_pay(tmp_path: Path)
     assert server.seen == []
     assert reward != reward  # nan
     assert "nothing was sent" in info["failed"]["error"]
+
+
+# -- native calls ------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_a_native_user_quotes_is_words_and_one_in_text_mode_is_a_call() -> None:
+    reply = {"choices": [{"message": {"content": f"I read {render_call('toggle_data', {})}"}}]}
+    request = ChatRequest("m", "user", ())
+    assert understood(text_of(reply, request, native=True)).calls == ()
+    assert "I read < tool_call>" in understood(text_of(reply, request, native=True)).text
+    assert understood(text_of(reply, request)).calls == (ToolCall("toggle_data", {}),)
+
+
+def test_a_native_call_that_cannot_be_read_is_asked_for_again_and_never_told_to_the_agent(tmp_path: Path) -> None:
+    broken = ServerReply(None, calls=({"name": "check_status_bar", "arguments": "{"},))
+    settings: dict[str, Any] = {"domain": "retail", "split": "test", "user": "gpt-5-mini", "preference": "none"}
+    models = '[models."*"]\ndeadline_seconds = 2.0\npatience_seconds = 4.0\nretries = 1\n'
+    with Loopback(lambda asked: broken if len(server.seen) < 3 else ServerReply("Hello. ###STOP###")) as server:
+        env = gym.make("ToolOrchestra/Tau2-v0", backends=backends(tmp_path, server, models), **settings)
+        observation, _ = env.reset(seed=3)
+        *_, info = env.step("Is there anything else?")
+    first = observation["messages"][-1]["content"]
+    assert first.startswith("<instructions>")  # the system message is the last: the customer said nothing
+    assert len(server.seen) == 2  # asked again once, as the file says
+    assert "native call cannot be read" in info["failed"]["error"]
