@@ -11,7 +11,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -200,7 +200,7 @@ class Rollouts:
         """One of them, on the loop that is running. The name tells its sessions from those of others at the time."""
         started = job.factory.start(job.seed, job.options)
         episode = started.episode
-        run = _RolloutState(name, self.params, RolloutRecorder(started) if job.record else None)
+        run = _RolloutState(name, RolloutRecorder(started) if job.record else None)
         try:
             async with self.deadline():
                 await self._play(job, episode, run)
@@ -210,7 +210,7 @@ class Rollouts:
             run.stopped, run.failure = "outage", failure("sampler", err)
         finally:
             self.engine.release(run.session)
-        return _trajectory(job, episode, run)
+        return _trajectory(job, episode, run, self.params)
 
     def deadline(self) -> AbstractAsyncContextManager[Any]:
         """The limit within which an episode is played."""
@@ -230,10 +230,10 @@ class Rollouts:
         while not episode.over:
             async with self.turn(run.name) as step_of_weights:
                 with self.split.tokenisation:
-                    sequence, fresh = self.chat.follow(run.current, episode.observation)
+                    sequence, fresh = self.chat.follow((run.sequences or [None])[-1], episode.observation)
                 if fresh:
                     self.engine.release(run.session)
-                    run.begin(sequence)
+                    run.sequences.append(sequence)
                 prompt = len(sequence.tokens)
                 if prompt + params.max_tokens > most:
                     run.stopped = OUT_OF_CONTEXT
@@ -253,30 +253,22 @@ class Rollouts:
                 run.recorder.saw(step)
 
 
+@dataclass
 class _RolloutState:
     """What a rollout remembers beside its episode."""
 
-    def __init__(self, name: str, params: RolloutParams, recorder: RolloutRecorder | None) -> None:
-        self.name = name
-        self.params = params
-        self.recorder = recorder
-        self.sequences: list[TokenSequence] = []
-        self.stopped = ""
-        self.failure: Failure | None = None
-        self.valid = True
-        self.sampled_with: Counter[int] = Counter()
-        """Tokens by the step of the weights that they were sampled with."""
+    name: str
+    recorder: RolloutRecorder | None
+    sequences: list[TokenSequence] = field(default_factory=list)
+    stopped: str = ""
+    failure: Failure | None = None
+    valid: bool = True
+    sampled_with: Counter[int] = field(default_factory=Counter)
+    """Tokens by the step of the weights that they were sampled with."""
 
     @property
     def session(self) -> str:
         return f"{self.name}/{len(self.sequences)}"
-
-    @property
-    def current(self) -> TokenSequence | None:
-        return self.sequences[-1] if self.sequences else None
-
-    def begin(self, sequence: TokenSequence) -> None:
-        self.sequences.append(sequence)
 
 
 @lru_cache(4096)
@@ -307,7 +299,7 @@ def _chance(episode: Episode) -> float | None:
     return episode.world.chance(calls[0]) if len(calls) == 1 else None
 
 
-def _trajectory(job: Job, episode: Episode, run: _RolloutState) -> Trajectory:
+def _trajectory(job: Job, episode: Episode, run: _RolloutState, params: RolloutParams) -> Trajectory:
     finished = episode.over and episode.outcome is not None and not run.stopped
     measure = measured(episode)
     broken = episode.failure or run.failure
@@ -325,7 +317,7 @@ def _trajectory(job: Job, episode: Episode, run: _RolloutState) -> Trajectory:
             valid_format=run.valid,
             valid_output=finished,
             context_cut=run.stopped == OUT_OF_CONTEXT,
-            chance=_chance(episode) if run.params.expected_outcome and finished else None,
+            chance=_chance(episode) if params.expected_outcome and finished else None,
         ),
         turns=episode.turn,
         truncated_by=run.stopped,

@@ -48,18 +48,8 @@ _BY_NAME = frozenset(("dependentSchemas", "properties", "patternProperties", *_D
 _OTHERS = ("additionalProperties", "unevaluatedProperties")
 _KEYWORDS = frozenset(
     (
-        *(
-            *_HERE,
-            *_CONDITIONS,
-            *_INSIDE,
-            *_DEFINITIONS,
-            "$ref",
-            "$schema",
-            "$id",
-            "$anchor",
-            "$comment",
-            "$vocabulary",
-        ),
+        *(*_HERE, *_CONDITIONS, *_INSIDE, *_DEFINITIONS),
+        *"$ref $schema $id $anchor $comment $vocabulary".split(),
         *"title description default examples deprecated readOnly writeOnly type enum const required".split(),
         *"minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength pattern format".split(),
         *"minItems maxItems uniqueItems minContains maxContains minProperties maxProperties dependentRequired".split(),
