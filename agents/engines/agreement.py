@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from toolorchestra.agents.engines.base import Datum, Probed, SamplingParams, TrainingFailed
+from toolorchestra.agents.engines.base import Datum, Probed, Sample, SamplingParams, TrainingFailed
 from toolorchestra.envs.base.errors import ConfigError
 
 TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 2e-2}
@@ -45,17 +45,6 @@ class Agreement(NamedTuple):
     """The trainer's mean gap to itself: each sequence alone, and all of them in one batch."""
 
 
-class ProbeLogprobs(NamedTuple):
-    """Log-probabilities of the tokens that were sampled after the probes."""
-
-    sampler: list[float]
-    trainer: list[float]
-    start: list[float]
-    """Log-probabilities by the model that training began with, where it is at hand."""
-    together: list[float]
-    """The trainer's own once more, all sequences in one batch, where it can."""
-
-
 def probe_prompts(vocabulary: int, most_tokens: int, seed: int, asked: Sequence[Sequence[int]] = ()) -> list[list[int]]:
     """The ends of prompts that the model was asked for: what it is sure of, and not what random numbers make of it.
     Random ones where there were none yet. Longer than a prefix cache's block: one that outlived a sync shows."""
@@ -77,46 +66,31 @@ def measure(
 ) -> Agreement:
     """Sample a few tokens after each prompt, and let the trainer score what was sampled: each alone, all `together`
     where it can, and by the model that training began with, where that is at hand."""
-    found = probed(sampler, scores, prompts, start, together)
-    gaps = [ours - theirs for ours, theirs in zip(found.sampler, found.trainer, strict=True)]
+    theirs, ours, began, batched = (list[float]() for _ in range(4))
+    for temperature in TEMPERATURES:
+        samples = sampler.probe(prompts, SamplingParams(PROBE_TOKENS, temperature))
+        data = [_datum(prompt, sample) for prompt, sample in zip(prompts, samples, strict=True)]
+        theirs.extend(p for sample in samples for p in sample.logprobs)
+        for ask, kept in ((scores, ours), (start, began), (together, batched)):
+            if ask is not None:
+                kept.extend(p for scored in ask(data, temperature) for p in scored)
+    gaps = [mine - other for mine, other in zip(theirs, ours, strict=True)]
     mean, worst = _mean_size(gaps), max(map(abs, gaps))
-    noise = _mean_size([a - b for a, b in zip(found.trainer, found.together, strict=False)])
-    if not found.start:
+    noise = _mean_size([a - b for a, b in zip(ours, batched, strict=False)])
+    if not began:
         return Agreement(mean, worst, noise=noise)
-    moves = [now - then for now, then in zip(found.trainer, found.start, strict=True)]
+    moves = [now - then for now, then in zip(ours, began, strict=True)]
     return Agreement(mean, worst, math.sqrt(_square(moves) / len(moves)), lost_share(gaps, moves), noise)
+
+
+def _datum(prompt: Sequence[int], sample: Sample) -> Datum:
+    given, said = len(prompt), len(sample.tokens)
+    mask = [*[False] * given, *[True] * said]
+    return Datum([*prompt, *sample.tokens], [*[0.0] * given, *sample.logprobs], [0.0] * (given + said), mask)
 
 
 def _mean_size(gaps: Sequence[float]) -> float:
     return sum(map(abs, gaps)) / max(1, len(gaps))
-
-
-def probed(
-    sampler: Probed,
-    scores: Scores,
-    prompts: Sequence[Sequence[int]],
-    start: Scores | None = None,
-    together: Scores | None = None,
-) -> ProbeLogprobs:
-    """Samples a few tokens after each prompt and scores them; returns the log-probabilities that measure() compares."""
-    made = ProbeLogprobs([], [], [], [])
-    for temperature in TEMPERATURES:
-        samples = sampler.probe(prompts, SamplingParams(PROBE_TOKENS, temperature))
-        data = [
-            Datum(
-                [*prompt, *sample.tokens],
-                [*[0.0] * len(prompt), *sample.logprobs],
-                [0.0] * (len(prompt) + len(sample.tokens)),
-                [*[False] * len(prompt), *[True] * len(sample.tokens)],
-            )
-            for prompt, sample in zip(prompts, samples, strict=True)
-        ]
-        made.sampler.extend(p for sample in samples for p in sample.logprobs)
-        made.trainer.extend(p for scored in scores(data, temperature) for p in scored)
-        for ask, kept in ((start, made.start), (together, made.together)):
-            if ask is not None:
-                kept.extend(p for scored in ask(data, temperature) for p in scored)
-    return made
 
 
 def lost_share(gaps: Sequence[float], moves: Sequence[float]) -> float:

@@ -37,6 +37,7 @@ from toolorchestra.agents.training.plan_values import (
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.money.prices import EXPERT, Tokens, Usage
+from toolorchestra.envs.tools import Tool
 from toolorchestra.envs.tools.code import PRINTED
 from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 
@@ -51,6 +52,12 @@ def follows(plan: Plan) -> Follows:
 
 def episode(preference: str = "accurate") -> Episode:
     return factory_of("HLE-v0", style="brief", shown_characters=0, preference=preference).start(3).episode
+
+
+def kinds(start: Episode) -> list[Tool]:
+    """Who searches, writes programs and answers."""
+    found = [start.world.toolbox.of_kind(kind) for kind in ("search", "enhance_reasoning", "answer")]
+    return [tool for tool in found if tool]
 
 
 def seen(answer: str, head: str, solved: bool) -> TriedPlan:
@@ -109,10 +116,7 @@ def test_every_random_plan_is_among_all_plans() -> None:
 
 def test_a_played_plan_is_told_as_it_was() -> None:
     start = MADE.start(0).episode
-    search, code, answer = (start.world.toolbox.of_kind(k) for k in ("search", "enhance_reasoning", "answer"))
-    assert search
-    assert code
-    assert answer
+    search, code, answer = kinds(start)
     plan = Plan(search.keys[0], code.keys[0], answer.keys[0], 2, 1)
     ended = played(MADE, follows(plan), 0)
     assert ended.calls == {search.keys[0]: 2, code.keys[0]: 1, answer.keys[0]: 1}
@@ -174,10 +178,7 @@ def test_a_plan_answers_when_its_turns_come_to_an_end() -> None:
     short = factory_of("HLE-v0", style="brief", shown_characters=0, max_turns=3)
     for seed in range(20):
         start = short.start(seed).episode
-        search, code, answer = (start.world.toolbox.of_kind(k) for k in ("search", "enhance_reasoning", "answer"))
-        assert search
-        assert code
-        assert answer
+        search, code, answer = kinds(start)
         plan = Plan(search.keys[0], code.keys[0], answer.keys[0], UNTIL_NOTHING_MISSING, UNTIL_PRINTED)
         assert played(short, follows(plan), seed).calls[answer.keys[0]] == 1
 
@@ -284,10 +285,7 @@ def test_who_is_favoured_may_be_called_besides() -> None:
 
 def test_who_writes_programs_besides_does_so_after_the_searches() -> None:
     start = MADE.start(0).episode
-    search, code, answer = (start.world.toolbox.of_kind(k) for k in ("search", "enhance_reasoning", "answer"))
-    assert search
-    assert code
-    assert answer
+    search, code, answer = kinds(start)
     plan = Plan(search.keys[0], "", answer.keys[0], 1, 0, (code.keys[1],))
     ended = played(MADE, follows(plan), 0)
     told = [str(m.get("name")) for m in ended.messages if m["role"] == "tool"]
@@ -299,9 +297,7 @@ def test_programs_go_on_until_one_prints_something() -> None:
     counts = []
     for seed in range(40):
         start = MADE.start(seed).episode
-        code, answer = (start.world.toolbox.of_kind(kind) for kind in ("enhance_reasoning", "answer"))
-        assert code
-        assert answer
+        _, code, answer = kinds(start)
         ended = played(MADE, follows(Plan("", code.keys[-1], answer.keys[0], 0, UNTIL_PRINTED)), seed)
         printed = [text.startswith(PRINTED) for text in results(ended, code)]
         assert not any(printed[:-1])
