@@ -225,7 +225,7 @@ class EpisodeFactory:
             "episode_seed": seed,
             "task": plain(scene.public),
             "preference": {
-                "weights": _as_floats(preference.weights()),
+                "weights": {name: float(weight) for name, weight in preference.weights().items()},
                 "sentence": preference.sentence,
                 "kind": preference.kind,
             },
@@ -240,10 +240,6 @@ class EpisodeFactory:
 def drawing_seed(seed: int, luck: int | None) -> int:
     """What the draws of an episode follow from: its seed, and its luck where it has one."""
     return random.Random(f"{seed}/{luck}").getrandbits(62) if luck else seed
-
-
-def _as_floats(weights: Mapping[str, float]) -> dict[str, float]:
-    return {name: float(weight) for name, weight in weights.items()}
 
 
 def episode_seeds(seed: int) -> Iterator[int]:

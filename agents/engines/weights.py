@@ -74,7 +74,7 @@ class ReferenceWeights:
     def __init__(self, model: Any, *, kept: bool, lora: bool) -> None:
         """Make it before the adapter is put on. `kept`: a full model's weights are copied."""
         self._wanted, self._lora = kept, lora
-        self._copy = _frozen_copy(model) if kept and not lora else None
+        self._copy = copy.deepcopy(model).requires_grad_(False).eval() if kept and not lora else None
         self._model: Any = None
         self._trained: list[Tensor] = []
         self.taken: list[Tensor] = []
@@ -130,10 +130,6 @@ def exchange(others: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
             now = p.detach().clone()
             p.copy_(other)
             other.copy_(now)
-
-
-def _frozen_copy(model: Any) -> Any:
-    return copy.deepcopy(model).requires_grad_(False).eval()
 
 
 # -- on disk -----------------------------------------------------------------------------------------------------------

@@ -56,18 +56,9 @@ class StagesPlayed:
         """The tasks that nobody failed."""
         return [i for i in range(len(self.preferences)) if all(plays[i] is not None for plays in self.plays.values())]
 
-    def as_json(self) -> dict[str, Any]:
-        """The plays as a dict of plain values, to be written as JSON."""
-        return {
-            "preferences": list(self.preferences),
-            "stages": list(self.stages),
-            "readable": dict(self.readable),
-            "plays": {name: [play and list(play) for play in plays] for name, plays in self.plays.items()},
-        }
-
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> StagesPlayed:
-        """Reads back what as_json() made."""
+        """Reads back what was written."""
         plays = {name: [play and TaskResult(*play) for play in some] for name, some in row["plays"].items()}
         return cls(row["preferences"], plays, row["stages"], row["readable"])
 
@@ -107,7 +98,7 @@ def stages_of(folder: Path, tasks: int, *, again: bool, say: Say) -> StagesPlaye
             return StagesPlayed.from_json(row)
     played = _played(config_of(best), _checkpoints(folder, best), tasks, say)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps({"made_of": made_of, **played.as_json()}) + "\n", encoding="utf-8")
+    kept.write_text(json.dumps({"made_of": made_of, **vars(played)}) + "\n", encoding="utf-8")
     return played
 
 
@@ -169,7 +160,9 @@ def _beside(held_out: HeldOut, evaluations: Mapping[str, Evaluation], chat: Chat
 def as_markdown(played: StagesPlayed) -> str:
     """Everybody over all tasks; each preference; where the oracle plays the share of its reward by preference; and what
     each stage changed, task by task."""
-    tables = [_overall(played), _by_preference(played), _shares(played), _changes(played)]
+    by_preference = _preferences(played, list(played.plays), _short)
+    by_preference = f"Reward / right / ¢ a task, by preference:\n\n{by_preference}"
+    tables = [_overall(played), by_preference, _shares(played), _changes(played)]
     return "\n\n".join(table for table in tables if table)
 
 
@@ -190,10 +183,6 @@ def _overall(played: StagesPlayed) -> str:
             ]
         )
     return f"{len(tasks)} tasks.\n\n{_table(rows)}"
-
-
-def _by_preference(played: StagesPlayed) -> str:
-    return f"Reward / right / ¢ a task, by preference:\n\n{_preferences(played, list(played.plays), _short)}"
 
 
 def _shares(played: StagesPlayed) -> str:

@@ -21,7 +21,6 @@ from toolorchestra.agents.rollouts.grpo import (
     Measure,
     RewardBreakdown,
     TrainingBatch,
-    Trajectory,
 )
 from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.wrappers.record import trajectory_line
@@ -87,7 +86,8 @@ def _lines(step: int, place: int, group: Group, batch: TrainingBatch, config: Tr
             "valid_output": measure.valid_output,
             "sampled_tokens": rollout.sampled_tokens,
         }
-        made.append({"training": training, "policy": POLICY, "env": _short(rollout), **rollout.record})
+        env = rollout.env_id.rpartition("/")[2]
+        made.append({"training": training, "policy": POLICY, "env": env, **rollout.record})
     return made
 
 
@@ -110,10 +110,6 @@ def why_left_out(
     if params.unreadable == "dropped" and not measure.valid_format:
         return "a turn could not be read"
     return "it ran into a limit"
-
-
-def _short(rollout: Trajectory) -> str:
-    return rollout.env_id.rpartition("/")[2]
 
 
 # -- the file's bound --------------------------------------------------------------------------------------------------

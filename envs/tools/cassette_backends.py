@@ -114,11 +114,7 @@ class Tape:
 
 
 def _booked_on(bill: Bill) -> dict[str, Any]:
-    return {"usages": [_usage_out(usage) for usage in bill.usages]} if bill.usages else {}
-
-
-def _usage_out(usage: Usage) -> dict[str, Any]:
-    return {**usage._asdict(), "tokens": list(usage.tokens)}
+    return {"usages": [{**u._asdict(), "tokens": list(u.tokens)} for u in bill.usages]} if bill.usages else {}
 
 
 def _usage_in(row: Any) -> Usage:
