@@ -129,10 +129,7 @@ class EnvSettings:
 
     def rules(self) -> Rules:
         """The rules as the episode wants it."""
-        choices = {
-            "history": ("full", "state"),
-            "messages": FORMS,
-        }
+        choices = {"history": ("full", "state"), "messages": FORMS}
         for name, valid in choices.items():
             one_of(name, getattr(self, name), valid)
         limits = Limits(self.max_turns, self.max_context_tokens, self.budget, self.max_seconds)

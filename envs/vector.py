@@ -106,10 +106,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     # -- Gymnasium's own verbs ---------------------------------------------------------------------------------------
 
     def reset(
-        self,
-        *unnamed: Any,
-        seed: int | Sequence[int | None] | None = None,
-        options: Mapping[str, Any] | None = None,
+        self, *unnamed: Any, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[tuple[Observation, ...], dict[str, Any]]:
         """Start every episode, or those of `options["reset_mask"]`. What is in flight there is cancelled."""
         refuse_unnamed(unnamed)

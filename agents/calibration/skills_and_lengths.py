@@ -153,13 +153,7 @@ def fit_success(counts: Counts) -> SuccessFit:
     shared = _agreeing_between(z, counts)
     both = max(alike, shared) if repeated else shared
     scale = 1.0 / np.sqrt(1.0 - both)
-    return SuccessFit(
-        rate,
-        z * scale,
-        float(scale * np.sqrt(shared)),
-        float(scale * np.sqrt(both - shared)),
-        repeated,
-    )
+    return SuccessFit(rate, z * scale, float(scale * np.sqrt(shared)), float(scale * np.sqrt(both - shared)), repeated)
 
 
 def rates(counts: Counts) -> Numbers:

@@ -90,12 +90,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         model=ModelConfig(
             path="./runs/smollm2", dtype="bfloat16", lora_rank=16, threads=2, rows=32, tokens_per_batch=2_048
         ),
-        warm_start=WarmStart(
-            steps=32,
-            batch=16,
-            learning_rate=1e-3,
-            demonstrations=520,
-        ),
+        warm_start=WarmStart(steps=32, batch=16, learning_rate=1e-3, demonstrations=520),
         steps=60,
         groups=4,
         baselines=("cheapest", "strongest"),

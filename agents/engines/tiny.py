@@ -108,11 +108,7 @@ def spoken_of(tokenizer: PreTrainedTokenizerFast) -> Mapping[int, int]:
 
 
 def build_model(
-    vocabulary: int,
-    hidden: int = 96,
-    layers: int = 3,
-    seed: int = 0,
-    tokenizer: PreTrainedTokenizerFast | None = None,
+    vocabulary: int, hidden: int = 96, layers: int = 3, seed: int = 0, tokenizer: PreTrainedTokenizerFast | None = None
 ) -> PreTrainedModel:
     """A randomly initialised Qwen3 of this shape, in float32. With its tokenizer, tokens that are numbers begin as
     waves of their logarithm: near prices look alike, so that what is learnt of one holds for the next. And names that a

@@ -40,10 +40,7 @@ class EngineUnderTest:
         learnt = [rng.randrange(self.vocabulary) for _ in range(3)]
         given = len(prompt)
         return Datum(
-            [*prompt, *learnt],
-            [0.0] * (given + 3),
-            [*[0.0] * given, *[advantage] * 3],
-            [*[False] * given, *[True] * 3],
+            [*prompt, *learnt], [0.0] * (given + 3), [*[0.0] * given, *[advantage] * 3], [*[False] * given, *[True] * 3]
         )
 
     def loss_of(self, engine: Engine, datum: Datum) -> float:

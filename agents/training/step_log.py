@@ -52,11 +52,7 @@ def _seconds(run: TrainingRun, times: StepTimes) -> dict[str, float]:
 
 
 def log_step(
-    run: TrainingRun,
-    taken: TakenGroups,
-    batch: TrainingBatch,
-    learned: Mapping[str, float],
-    times: StepTimes,
+    run: TrainingRun, taken: TakenGroups, batch: TrainingBatch, learned: Mapping[str, float], times: StepTimes
 ) -> str:
     """Write a step's numbers and some rollouts, warn where they look like a collapse, and give the line to show."""
     groups = taken.groups

@@ -81,10 +81,7 @@ class ToolOrchestraTextEnv(BaseTextEnv):  # type: ignore[misc, unused-ignore]
         done = moved.terminated or moved.truncated or self.turns >= self.max_turns
         fresh = [message for message in _told(moved.info["new_messages"]) if message["role"] != "assistant"]
         return BaseTextEnvStepOutput(
-            observations=[] if done else fresh,
-            reward=moved.reward,
-            done=done,
-            metadata=moved.info,
+            observations=[] if done else fresh, reward=moved.reward, done=done, metadata=moved.info
         )
 
     def get_metrics(self) -> dict[str, Any]:

@@ -213,11 +213,7 @@ def sampled(trainer: Any, chat: Any, prompts: list[list[int]], most: int) -> lis
     with unwrap_model_for_generation(
         trainer.model_wrapped, trainer.accelerator, generation_kwargs=trainer.generation_kwargs
     ) as model:
-        made = model.generate(
-            **batch.to(trainer.accelerator.device),
-            generation_config=how,
-            logits_processor=[heard],
-        )
+        made = model.generate(**batch.to(trainer.accelerator.device), generation_config=how, logits_processor=[heard])
     heard.hears(made)
     rows = made[:, batch["input_ids"].shape[1] :].tolist()
     return [_up_to(ends, row, [at[n] for at in heard.rows]) for n, row in enumerate(rows)]

@@ -28,12 +28,7 @@ from toolorchestra.agents.policies.players import player
 from toolorchestra.agents.policies.router import layers_of, load_router
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.agents.training import router_training
-from toolorchestra.agents.training.router_training import (
-    RouterTraining,
-    cluster,
-    config_of,
-    train_router,
-)
+from toolorchestra.agents.training.router_training import RouterTraining, cluster, config_of, train_router
 from toolorchestra.envs.adapters.learner_env import RoutingEnv
 from toolorchestra.envs.wrappers import Routing
 

@@ -11,12 +11,7 @@ import torch
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines import lora
 from toolorchestra.agents.engines.base import EngineSettings
-from toolorchestra.agents.engines.gpu_arithmetic import (
-    SHAPES,
-    Shape,
-    budget,
-    training_operations,
-)
+from toolorchestra.agents.engines.gpu_arithmetic import SHAPES, Shape, budget, training_operations
 from toolorchestra.agents.engines.lora import with_lora
 from toolorchestra.agents.engines.tiny import build_model, random_model
 from toolorchestra.agents.training.build import plan
@@ -61,8 +56,7 @@ def test_what_does_not_fit_names_what_can_shrink() -> None:
     config = preset("8b-h100")
     wanted = plan(config, QWEN3_8B, H100_BYTES)
     with pytest.raises(
-        ConfigError,
-        match=r"training would take .* the largest part .*activations.*model\.gradient_checkpointing=true",
+        ConfigError, match=r"training would take .* the largest part .*activations.*model\.gradient_checkpointing=true"
     ):
         budget(replace(wanted, checkpointing=False)).check()
     with pytest.raises(ConfigError, match=r"rollouts would take .* sampler: cache .*: model\.memory_share"):

@@ -144,10 +144,7 @@ def test_a_refusal_and_a_server_of_another_kind_are_set_up_wrongly() -> None:
 def test_new_weights_go_through_the_folder_and_salt_the_cache(tmp_path: Path) -> None:
     with served(
         lambda a: ServerReply(body={"results": []}) if "rpc" in a.path else turn([4], [-1.0]), handover=str(tmp_path)
-    ) as (
-        made,
-        server,
-    ):
+    ) as (made, server):
         assert made.version == NONE
         salts = []
         for version in (3, 4):

@@ -13,14 +13,7 @@ import pytest
 from tests.agents.reports.chromium import CHROMIUM, Chromium
 from tests.agents.reports.recorded_runs import record_service, run_folder, training_run, with_episodes
 from tests.agents.reports.test_page import HOSTILE, copied
-from toolorchestra.agents.evaluation.rows import (
-    MANIFEST,
-    ROWS,
-    TRAJECTORIES,
-    EvaluationRow,
-    line_of,
-    read_rows,
-)
+from toolorchestra.agents.evaluation.rows import MANIFEST, ROWS, TRAJECTORIES, EvaluationRow, line_of, read_rows
 from toolorchestra.agents.reports.page import write_page
 from toolorchestra.agents.reports.training_data import MINE
 from toolorchestra.envs.money.prices import NANO

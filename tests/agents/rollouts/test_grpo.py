@@ -49,11 +49,7 @@ RIGHT, WRONG = Measure(1.0, 0.02, 1.0, {}), Measure(0.0, 0.01, 1.0, {})
 
 money = st.floats(0, 100, allow_nan=False)
 measures = st.builds(
-    Measure,
-    st.sampled_from([0.0, 1.0]),
-    money,
-    money,
-    st.dictionaries(st.sampled_from(KEYS), st.integers(0, 9)),
+    Measure, st.sampled_from([0.0, 1.0]), money, money, st.dictionaries(st.sampled_from(KEYS), st.integers(0, 9))
 )
 groups = st.lists(measures, min_size=2, max_size=9)
 weight = st.floats(0, 1)
@@ -238,11 +234,7 @@ def test_a_group_without_spread_teaches_nothing() -> None:
 
 def test_filters_leave_out_what_they_name() -> None:
     played = group_of(RIGHT, replace(WRONG, valid_format=False), replace(WRONG, valid_output=False))
-    for params, left in (
-        (PLAIN, []),
-        (plain(unreadable="dropped"), [1]),
-        (plain(drop_invalid_output=True), [2]),
-    ):
+    for params, left in ((PLAIN, []), (plain(unreadable="dropped"), [1]), (plain(drop_invalid_output=True), [2])):
         (row,) = training_batch([played], params).advantages
         assert [place for place, advantage in enumerate(row) if advantage is None] == left
 

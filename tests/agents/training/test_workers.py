@@ -83,9 +83,7 @@ def test_what_breaks_there_is_raised_here(shared: tuple[LocalEngine, SharedRollo
     assert len(rollouts.collect(jobs(2))) == 2
 
 
-def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(
-    shared: tuple[LocalEngine, SharedRollouts],
-) -> None:
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(shared: tuple[LocalEngine, SharedRollouts]) -> None:
     """Here the part of this process breaks, and the other one's is not collected."""
     _, rollouts = shared
     wrong = replace(jobs(1)[0], options={"prices": "no-such-sheet"})

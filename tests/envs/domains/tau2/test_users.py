@@ -28,11 +28,7 @@ from toolorchestra.envs.base.actions import parse, render, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2.task import Done
-from toolorchestra.envs.domains.tau2.world import (
-    MOST_EMPTY_REPLIES,
-    read_recordings,
-    write_recordings,
-)
+from toolorchestra.envs.domains.tau2.world import MOST_EMPTY_REPLIES, read_recordings, write_recordings
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel
 from toolorchestra.envs.money.prices import Tokens, Usage
