@@ -218,7 +218,7 @@ def _rollouts(config: TrainConfig, engine: Any, chat: Chat) -> Rollouts:
     params, others = rollout_params(config), config.model.processes - 1
     if not others:
         return Rollouts(engine, chat, params)
-    return SharedRollouts(engine, engine, chat, params, Workers(config, others))
+    return SharedRollouts(engine, chat, params, Workers(config, others))
 
 
 def rollout_params(config: TrainConfig, temperature: float | None = None) -> RolloutParams:

@@ -24,8 +24,8 @@ from toolorchestra.envs.episode.calls import FailureGuard
 _SECONDS_TO_END = 5.0
 
 
-class Replica(Protocol):
-    """What an engine must be able to do to be copied into other processes."""
+class Replica(Samples, Protocol):
+    """An engine that can be copied into other processes."""
 
     def snapshot(self) -> bytes:
         """The weights that are sampled from now."""
@@ -125,13 +125,15 @@ class Workers:
 class SharedRollouts(Rollouts):
     """Rollouts that this process makes a part of."""
 
-    def __init__(self, engine: Samples, replica: Replica, chat: Chat, params: RolloutParams, workers: Workers) -> None:
+    engine: Replica
+
+    def __init__(self, engine: Replica, chat: Chat, params: RolloutParams, workers: Workers) -> None:
         super().__init__(engine, chat, params)
-        self._replica, self._workers = replica, workers
+        self._workers = workers
 
     def with_params(self, params: RolloutParams) -> Rollouts:
         """Rollouts by other settings, shared in the same way."""
-        return SharedRollouts(self.engine, self._replica, self.chat, params, self._workers)
+        return SharedRollouts(self.engine, self.chat, params, self._workers)
 
     def close(self) -> None:
         """End the other processes."""
@@ -142,7 +144,7 @@ class SharedRollouts(Rollouts):
         shares = len(self._workers) + 1
         cuts = [len(jobs) * k // shares for k in range(shares + 1)]
         parts = [list(jobs[cuts[k] : cuts[k + 1]]) for k in range(1, shares)]
-        self._workers.begin(parts, self.params, self._replica.snapshot())
+        self._workers.begin(parts, self.params, self.engine.snapshot())
         made = super().collect(jobs[: cuts[1]], watch)
         for number in range(len(parts)):
             theirs = self._workers.receive(number)

@@ -28,7 +28,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.cassette import Cassette
@@ -150,23 +150,11 @@ def _parse(path: Path) -> NamedBackends:
     )
 
 
-@runtime_checkable
-class Patient(Protocol):
-    """A backend that bounds its own time."""
-
-    @property
-    def patience_seconds(self) -> float: ...
-
-
 def deadline(models: object, calls: int = 1) -> float:
     """Seconds that a tool may wait: longer than so many calls of a backend can take, one after the other: it gives up
     by itself, and says what was paid. A backend that says nothing of its patience has as long as any tool."""
-    patience = calls * models.patience_seconds if isinstance(models, Patient) else 0.0
-    return max(UNBOUNDED_SECONDS, patience + SLACK_SECONDS)
-
-
-def _patience(part: object) -> float:
-    return part.patience_seconds if isinstance(part, Patient) else UNBOUNDED_SECONDS
+    patience = calls * getattr(models, "patience_seconds", 0.0)
+    return float(max(UNBOUNDED_SECONDS, patience + SLACK_SECONDS))
 
 
 class BesideSimulated:
@@ -237,7 +225,8 @@ class Backing:
         retriever: Retriever = self._retriever or embedded.retriever
         web: Retriever | None = self._web
         box: Interpreter = self._interpreter or embedded.interpreter
-        patience = sum(_patience(part) for part in (self._models, self._retriever or web, self._interpreter) if part)
+        named = filter(None, (self._models, self._retriever or web, self._interpreter))
+        patience = sum(getattr(part, "patience_seconds", UNBOUNDED_SECONDS) for part in named)
         if self.cassette is not None:
             replayed = wanted.mode == "replay"
             models = RecordedModels(None if replayed else models, self.cassette, wanted.endpoints)

@@ -33,7 +33,7 @@ TWO = replace(COLD, model=ModelConfig(hidden=32, processes=2))
 @pytest.fixture(scope="module")
 def shared() -> Iterator[tuple[LocalEngine, SharedRollouts]]:
     engine, chat = build(TWO)
-    made = SharedRollouts(engine, engine, chat, rollout_params(TWO), Workers(TWO, 1))
+    made = SharedRollouts(engine, chat, rollout_params(TWO), Workers(TWO, 1))
     yield engine, made
     made.close()
     assert not multiprocessing.active_children()
@@ -134,7 +134,7 @@ def test_a_run_with_two_processes_resumes_exactly(tmp_path: Path) -> None:
 def test_a_process_that_is_gone_is_said_and_the_rest_ends() -> None:
     engine, chat = build(TWO)
     workers = Workers(TWO, 1)
-    rollouts = SharedRollouts(engine, engine, chat, rollout_params(TWO), workers)
+    rollouts = SharedRollouts(engine, chat, rollout_params(TWO), workers)
     rollouts.collect(jobs(2))
     (child,) = [c for c in multiprocessing.active_children() if c.name == "rollouts-1" and c in workers.processes]
     os.kill(child.pid or 0, signal.SIGKILL)
