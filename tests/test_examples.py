@@ -11,9 +11,10 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from tests.agents.evaluation.played_episodes import plays, summarise
+from tests.agents.evaluation.played_episodes import record, standing
 from tests.paths import REPOSITORY
 from toolorchestra.agents.commands import train
+from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.actions import render_call
@@ -40,8 +41,10 @@ def parcels(monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_models_of_ones_own_have_something_to_learn() -> None:
     """Under names and prices of their own: the baselines find the tools by their kind, and the skills by the file."""
     factory = factory_of("ToolOrchestra/HLE-v0", split="test", preference="none", **HOUSE)
-    seen = {name: summarise(name, list(plays(factory, baseline(name), 40, 0))) for name in ("random", "oracle")}
-    assert seen["random"].accuracy < seen["oracle"].accuracy - 0.1
+    random, oracle = (
+        standing([record(played(factory, baseline(name), seed)) for seed in range(40)]) for name in ("random", "oracle")
+    )
+    assert random.accuracy < oracle.accuracy - 0.1
 
 
 def test_a_model_that_nobody_simulates_is_refused_at_once() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-from tests.agents.evaluation.played_episodes import PlayedEpisode, Summary, evaluate, summarise, whole_digest
+from tests.agents.evaluation.played_episodes import PlayedEpisode, Standing, evaluate, whole_digest
+from tests.agents.evaluation.played_episodes import standing as of_records
 from tests.tau2_playing import needs_package
 from toolorchestra.agents.policies.base import Move, Player, PlayerOptions
 from toolorchestra.agents.policies.baselines import baseline
@@ -57,9 +58,8 @@ def played(made: EpisodeFactory, who: Player, tasks: int = 3, at_once: int = 4) 
     return asyncio.run(evaluate(made, who.move, 11, tasks, at_once))
 
 
-def standing(made: EpisodeFactory, name: str, tasks: int, options: PlayerOptions | None = None) -> Summary:
-    episodes = played(made, player(name, made, options=options), tasks, 16)
-    return summarise(name, [one.record for one in episodes])
+def standing(made: EpisodeFactory, name: str, tasks: int, options: PlayerOptions | None = None) -> Standing:
+    return of_records([one.record for one in played(made, player(name, made, options=options), tasks, 16)])
 
 
 @pytest.mark.parametrize("where", PLACES)
