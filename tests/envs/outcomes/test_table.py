@@ -223,5 +223,5 @@ def test_many_rows_are_read_in_bounded_memory(tmp_path: Path) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert (len(read), len(read.tasks), len(read.models), int(read.run.max())) == (50_000, 1000, 20, 9)
+    assert (len(read), len(read.tasks), len(read.models), int(read.run.max())) == (50_000, 1000, 20, 2)
     assert peak < 13_000_000, peak
