@@ -21,7 +21,7 @@ from toolorchestra.envs.base.errors import ConfigError
 VOCABULARY = len(load_tokenizer())
 ENGINE = f"{__name__}:Mine"
 SMALL = [
-    *("--warm-start.steps", "0", "--steps", "2", "--groups", "1", "--rollouts", "2", "--updates", "1", "--no-report"),
+    *("--warm-start.steps", "0", "--groups", "1", "--rollouts", "2", "--updates", "1", "--no-report"),
     *("--evaluation-tasks", "1", "--save-every", "1", "--model.processes", "1", "--average", "0", "--max-tokens", "4"),
     *("--env", "HLE-v0", "style=brief", "shown_characters=0", "max_turns=1"),
 ]
@@ -50,7 +50,7 @@ NUMBER = 3
 
 def test_an_engine_of_ones_own_trains_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "run")
-    assert main([*SMALL, "--engine", ENGINE, "--out", out]) == 0
+    assert main([*SMALL, "--engine", ENGINE, "--out", out, "--steps", "2"]) == 0
     assert main([*SMALL, "--engine", ENGINE, "--out", out, "--resume", "--steps", "3"]) == 0
     assert "resuming from step-000002" in capsys.readouterr().out
     assert main([*SMALL, "--out", out, "--resume"]) == 2
