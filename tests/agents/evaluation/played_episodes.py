@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from toolorchestra.agents.policies.base import Move
 from toolorchestra.agents.policies.players import player
-from toolorchestra.envs.base.errors import Outage, ToolError
+from toolorchestra.envs.base.errors import Outage, ToolError, WrongSetting
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.prices import Charge
@@ -54,7 +54,7 @@ async def play(
     while not episode.over:
         try:
             move = await policy(episode)
-        except (Outage, ToolError) as err:
+        except (Outage, ToolError, WrongSetting) as err:
             failure = f"policy: {err}"
             episode.settle_policy()
             break
