@@ -68,7 +68,7 @@ class ChatPolicy:
 
 CHAT, REFERENCE = "chat", "chat:reference"
 NAMED = "chat:"
-"""Before the name of a model that plays in place of the environment's orchestrator."""
+"""The beginning of a policy whose end names a model, which plays in place of the environment's orchestrator."""
 NO_ENDPOINT = "policy 'chat' asks a model: name its endpoint in a file, backends=FILE for gym.make"
 
 

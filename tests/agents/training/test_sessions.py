@@ -67,8 +67,9 @@ def test_a_run_that_goes_on_says_how_many_steps_are_left(tmp_path: Path) -> None
 
 
 def test_real_experts_are_said_to_cost_money(tmp_path: Path) -> None:
-    mix = replace(UNEVEN.environments[0], arguments={**UNEVEN.environments[0].arguments, "backends": "mine.toml"})
-    run = open_run(UNEVEN, tmp_path, Moody(), CHAT, resume=False, say=lambda _: None)  # type: ignore[arg-type]
+    (file := tmp_path / "mine.toml").write_text('[endpoints.a]\nbase_url = "http://a/v1"\n[models."*"]\n')
+    mix = replace(UNEVEN.environments[0], arguments={**UNEVEN.environments[0].arguments, "backends": str(file)})
+    run = open_run(UNEVEN, tmp_path / "run", Moody(), CHAT, resume=False, say=lambda _: None)  # type: ignore[arg-type]
     run.config = replace(UNEVEN, environments=(mix,))
     assert "environments: HLE-v0 100% (experts may be real models that cost money)" in opening(run, MACHINE)
 
