@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
-from toolorchestra.envs.base.errors import NOT_NEGATIVE, POSITIVE, WithOption, one_of, require
+from toolorchestra.envs.base.errors import NOT_NEGATIVE, POSITIVE, ConfigError, WithOption, no_such, require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,7 +92,8 @@ class LossParams:
     """The temperature at which the data were sampled: log-probabilities are of that distribution."""
 
     def __post_init__(self) -> None:
-        one_of("loss.kind", self.kind, get_args(Kind))
+        if self.kind not in get_args(Kind):
+            raise ConfigError(no_such("loss.kind", self.kind, map(repr, get_args(Kind))))
         require(self, NOT_NEGATIVE, "clip_low", "clip_high", "kl_weight", "entropy_weight", where="loss.")
         require(self, POSITIVE, "temperature", where="loss.")
 
