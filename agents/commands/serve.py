@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,10 @@ def app_of(service: PolicyService, *, simulated: bool = False) -> Any:
     from toolorchestra.agents.reports.page import page_of_server
     from toolorchestra.agents.serving.server import Server
 
+    if find_spec("opentelemetry") is not None:
+        from toolorchestra.agents.serving.spans import Spans
+
+        service.on_end.append(Spans())
     return Server(service, page_of_server("SIMULATED" if simulated else "toolorchestra")).app()
 
 

@@ -121,6 +121,8 @@ def counted(value: Any, where: str) -> float | None:
 # A trial or an episode with one expert is an attempt of that expert at its task: with the expert's tokens, and the
 # agent's dollars and seconds, in which an orchestrator's own share is. One with several experts, or with none, is
 # nobody's; one that failed, was cut off or was left has no outcome. All of these are counted and left out.
+FEEDBACK = "feedback.jsonl"
+"""File of a server's folder: which answers were right."""
 _OF_THE_AGENT = frozenset(REWARDED_ROLES)
 _EVALUATED = ("env", "split", "policy", "task", "trial", "status", "right", "calls", "models", "tokens",
               "nano_usd_by_role", "elapsed_ns")  # fmt: skip
@@ -192,15 +194,26 @@ def _add_trial(made: OutcomesBuilder, row: Row, model: str, where: str, env_of: 
 
 
 def read_recorded(path: Path) -> Outcomes:
-    """The episodes of a file; of an evaluation's folder, of its trajectories.jsonl."""
+    """The episodes of a file; of an evaluation's folder, of its trajectories.jsonl; of what a server wrote, of all its
+    files, right where somebody rated the answer so."""
     made = OutcomesBuilder(str(path))
-    file = path / "trajectories.jsonl" if path.is_dir() else path
-    lines = json_lines(file, "a trajectory", _EPISODE, partial(made.leave_out, "lines broken off at the end"))
+    served = sorted(path.glob("trajectories-*.jsonl")) if path.is_dir() else []
+    broken = partial(made.leave_out, "lines broken off at the end")
+    rated = {}
+    if (path / FEEDBACK).is_file():
+        of_feedback = json_lines(path / FEEDBACK, "a rating", ("request", "right"), broken)
+        rated = {row["request"]: float(row["right"]) for _, row in of_feedback}
+    files = served or [path / "trajectories.jsonl" if path.is_dir() else path]
+    lines = (line for file in files for line in json_lines(file, "a trajectory", _EPISODE, broken))
     for number, (where, row) in enumerate(lines, 1):
+        if row["outcome"] and row["outcome"].get("value") is None:  # nobody knew, when it was asked
+            row = {**row, "outcome": {**row["outcome"], "value": rated.get(row.get("request"))}}
         if row.get("abandoned"):
             made.leave_out("episodes that were left")
         elif row.get("failed") or not row["outcome"] or row.get("truncated_by") == "spend_cap":
             made.leave_out("episodes that failed or were cut")
+        elif row["outcome"].get("value", 0.0) is None:
+            made.leave_out("answers that nobody rated")
         else:
             charges = [with_keys(charge, f"{where}, charges", "a charge", _CHARGE) for charge in row["charges"]]
             if model := _only_expert({str(c["item"]) for c in charges if c["role"] == "expert"}, made):

@@ -18,6 +18,7 @@ import toolorchestra as to
 from tests.support.loopback import Loopback, ServerReply
 from tests.support.served import ServedPolicies, running
 from toolorchestra.agents.serving.accounts import new_key
+from toolorchestra.envs.outcomes.recording_forms import read as read_outcomes
 from toolorchestra.envs.tools import ToolContext
 
 QUESTIONS = list(to.make("HLE-v0").unwrapped.factory.source.askable)  # type: ignore[attr-defined]
@@ -425,3 +426,20 @@ def test_another_agent_asks_by_mcp(tmp_path: Path, keys: dict[str, str]) -> None
         wrong = {tool.name: tool for tool in to.mcp_tools(f"{server.url}/mcp", bearer="TEST_MCP_KEY")}
         with pytest.raises(to.ToolError, match="no such key"):
             asyncio.run(wrong["budget_left"].run(ToolContext(None, 0)))
+
+
+def test_rated_traffic_can_be_fitted(tmp_path: Path) -> None:
+    with (
+        Loopback(lambda asked: PARIS) as expert,
+        running(tmp_path / "out", "always:answer-1", backends=over(tmp_path, expert)) as server,
+    ):
+        for number in range(4):
+            answer: Any = client(server).chat.completions.create(
+                model="always:answer-1", messages=asked(f"Capital of country {number}?"), extra_body=no_search()
+            )
+            if number < 3:
+                httpx.post(f"{server.url}/v1/feedback", json={"id": answer.id, "right": number > 0})
+    found = read_outcomes("trajectories", tmp_path / "out")
+    assert sorted(found.success) == [0.0, 1.0, 1.0]
+    assert list(found.models) == ["gpt-5"]
+    assert dict(found.left_out) == {"answers that nobody rated": 1}

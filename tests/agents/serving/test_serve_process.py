@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,39 @@ def test_sigterm_ends_what_takes_longer_than_the_drain(tmp_path: Path) -> None:
     kept = Accounts(database=str(tmp_path / "out" / "accounts.sqlite"), replica="x")
     assert kept.accounts()[0].held == 0
     kept.close()
+
+
+def test_512_in_flight_are_all_booked_and_leave_nothing(tmp_path: Path) -> None:
+    """What the accounts say is what the stand-in was asked for, to the nano-dollar, and memory stays."""
+    with Loopback(lambda asked: replace(PARIS, seconds=0.3)) as expert:
+        server = Process(tmp_path, expert, "--at-once", "512", "--queue", "512")
+        resident = Path(f"/proc/{server.process.pid}/statm")
+
+        async def rounds(number: int) -> None:
+            limits = httpx.Limits(max_connections=512)
+            async with httpx.AsyncClient(timeout=60, limits=limits) as asks:
+
+                async def one() -> None:
+                    for _ in range(number):
+                        told = await asks.post(f"{server.url}/v1/chat/completions", json=ASK)
+                        assert told.json()["ended"] == "answered", told.text
+
+                await asyncio.gather(*[one() for _ in range(512)])
+
+        asyncio.run(rounds(1))
+        before = int(resident.read_text().split()[1])
+        asyncio.run(rounds(1))
+        grown = (int(resident.read_text().split()[1]) - before) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        files = len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
+        asked = len(expert.seen)
+        assert server.end(signal.SIGTERM) in (0, -signal.SIGTERM)
+    kept = Accounts(database=str(tmp_path / "out" / "accounts.sqlite"), replica="x")
+    (account,) = kept.accounts()
+    kept.close()
+    assert asked == 1024
+    assert (account.spent, account.held) == (1024 * round(0.0101 * NANO), 0)
+    assert grown < 20, grown
+    assert files < 600
 
 
 # -- Postgres ----------------------------------------------------------------------------------------------------------
