@@ -132,8 +132,9 @@ TESTS_skyrl := tests/integrations/test_skyrl.py tests/integrations/test_skyrl_en
 PYTHON_skyrl := $(PYTHON312)
 NEEDS_skyrl-gym := skyrl-gym==0.4.0 -e .[data,models,skyrl-gym]
 TESTS_skyrl-gym := tests/integrations/test_skyrl_gym.py
-# Clients of the server of `toolorchestra serve`, and LiteLLM's proxy, which scripts/bench_serve.py sets beside it.
-NEEDS_clients := litellm[proxy]==1.108.7 langchain-openai==1.7.4 -e .[serve]
+# Clients of the server of `toolorchestra serve`, LiteLLM's proxy, which scripts/bench_serve.py sets beside it, and
+# reference servers of MCP.
+NEEDS_clients := litellm[proxy]==1.108.7 langchain-openai==1.7.4 mcp-server-time mcp-server-git -e .[mcp,serve]
 TESTS_clients := tests/integrations/test_chat_clients.py
 NEEDS_site := mkdocs==1.6.1 mkdocs-material==9.8.2 mkdocstrings[python]==1.0.8
 WITH_TAU2 := oldest verifiers

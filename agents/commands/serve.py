@@ -7,6 +7,7 @@ answer has its bill. `toolorchestra serve cascade --sim` answers embedded questi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
@@ -185,4 +186,5 @@ def served(service: PolicyService, given: ServeOptions, folder: Path) -> None:
         settings = uvicorn.Config(
             app, log_level="warning", timeout_graceful_shutdown=given.drain_seconds, access_log=False
         )  # fmt: skip
-        uvicorn.Server(settings).run(sockets=[listening])
+        with suppress(KeyboardInterrupt):  # uvicorn has let requests end, and raises the signal again
+            uvicorn.Server(settings).run(sockets=[listening])

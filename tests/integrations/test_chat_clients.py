@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.paths import REPOSITORY
 from tests.support.served import ServedPolicies, running
 
 chat_openai = pytest.importorskip("langchain_openai", reason="LangChain is not installed: make test-clients")
 litellm = pytest.importorskip("litellm", reason="LiteLLM is not installed: make test-clients")
 import toolorchestra as to  # noqa: E402
+from toolorchestra.envs.tools import ToolContext  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
 QUESTION = list(to.make("HLE-v0").unwrapped.factory.source.askable)[2]  # type: ignore[attr-defined]
@@ -64,3 +69,30 @@ def test_litellm_as_a_client(server: ServedPolicies) -> None:
     assert answer.choices[0].message.content == "325"
     pieces = [piece.choices[0].delta.content or "" for piece in ask(stream=True) if piece.choices]
     assert "".join(pieces) == "325"
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "arguments", "says"),
+    [
+        (
+            "mcp-server-time",
+            "convert_time",
+            {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"},
+            "T21:00",
+        ),
+        ("mcp-server-git", "git_status", {"repo_path": str(REPOSITORY)}, "branch"),
+    ],
+)
+def test_reference_servers_of_mcp(program: str, name: str, arguments: dict[str, str], says: str) -> None:
+    if not (Path(sys.executable).parent / program).is_file():
+        pytest.skip(f"{program} is not installed: make test-clients")
+    found = {tool.name: tool for tool in to.mcp_tools(str(Path(sys.executable).parent / program))}
+
+    async def call() -> str:
+        context = ToolContext(None, 0)
+        said = (await found[name].run(context, **arguments)).content
+        context.end()
+        await asyncio.sleep(0.1)
+        return str(said)
+
+    assert says in asyncio.run(call())
