@@ -31,7 +31,7 @@ from toolorchestra.agents.evaluation.comparison import compare_runs, comparison_
 from toolorchestra.agents.evaluation.inspect_log import inspect_logs
 from toolorchestra.agents.evaluation.repricing import reprice
 from toolorchestra.agents.evaluation.rescoring import Envs, Rescoring, rescore
-from toolorchestra.agents.evaluation.rows import EvaluationRow, read_rows
+from toolorchestra.agents.evaluation.rows import EvaluationRow, read_learnt, read_rows
 from toolorchestra.agents.evaluation.run_files import RunFiles, whole_manifest
 from toolorchestra.agents.evaluation.summary import RunSummary, latest, read_planned, summarise
 from toolorchestra.agents.evaluation.summary_tables import (
@@ -160,7 +160,7 @@ def _of_one(given: CompareOptions, run: Path) -> str:
     written: Mapping[str, Callable[[RunSummary], str]] = {
         "text": as_text, "csv": as_csv, "markdown": as_markdown, "json": _as_json,
     }  # fmt: skip
-    return written[given.format](summarise(rows, planned, given.against))
+    return written[given.format](summarise(rows, planned, given.against, read_learnt(run)))
 
 
 def _as_json(summary: RunSummary) -> str:

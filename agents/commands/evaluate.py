@@ -203,25 +203,25 @@ async def _prepared(contest: Contest, evaluation: EvaluationRun) -> tuple[str, .
     prepare = getattr(contest.player, "prepare", None)
     if prepare is None:
         return ()
-    cap = contest.made.rules.spend_cap
-    before = cap.spent_usd if cap is not None else 0.0
+    cell = (contest.env, contest.split, contest.policy)
+    before = evaluation.learning.get(cell, 0)
+    contest.player.book = lambda nano_usd: evaluation.add_learning(cell, nano_usd)  # type: ignore[attr-defined]
     JOURNAL.set(evaluation.journal)
     try:
         fit = await prepare()
     finally:
-        if cap is not None:
-            cell = (contest.env, contest.split, contest.policy)
-            evaluation.add_learning(cell, round((cap.spent_usd - before) * NANO))
+        evaluation.learnt_enough()
+    paid = evaluation.learning.get(cell, 0) - before
     failed = f", {fit.failed} of which failed" if fit.failed else ""
-    where = f"{contest.env} {contest.split}"
-    return (f"{contest.policy} on {where} learnt from {fit.episodes} plays of train tasks{failed}: {fit.usd:.2f} $",)
+    where = f"{contest.policy} on {contest.env} {contest.split} learnt from {fit.episodes} plays of train tasks{failed}"
+    return (f"{where}: {fit.usd:.4g} $, {paid / NANO:.4g} of it now",)
 
 
 def _show(given: EvaluateOptions, evaluation: EvaluationRun, contests: Sequence[Contest]) -> None:
     """The figures, and what failed. A folder keeps the figures too."""
     if not evaluation.rows and evaluation.ended_by is not None:
         return
-    summary = summarise(evaluation.rows.values(), planned_of(contests))
+    summary = summarise(evaluation.rows.values(), planned_of(contests), learnt=evaluation.learning)
     if evaluation.folder is not None:
         write_json(evaluation.folder / SUMMARY, summary.to_json())
     label = "" if not simulated(contests) else ", models SIMULATED" if given.backends else ", SIMULATED"
@@ -234,9 +234,11 @@ def _show(given: EvaluateOptions, evaluation: EvaluationRun, contests: Sequence[
     _say_failures(evaluation)
     for line in evaluation.learnt:
         say(line)
-    unconfirmed = evaluation.unconfirmed_nano_usd / NANO
+    unconfirmed, learnt = evaluation.unconfirmed_nano_usd / NANO, sum(evaluation.learning.values())
     more = f", {unconfirmed:.9f} $ of it unconfirmed" if unconfirmed else ""
-    say(f"{evaluation.nano_usd / NANO:.9f} $ for the trials{more}; digest {digest_of_run(evaluation.rows.values())}")
+    more += f", and {learnt / NANO:.9f} $ to learn" if learnt else ""
+    spent = f"{(evaluation.nano_usd - learnt) / NANO:.9f} $ for the trials{more}"
+    say(f"{spent}; digest {digest_of_run(evaluation.rows.values())}")
     if evaluation.folder is not None:
         write_page(evaluation.folder, None)
         say(f"rows, trajectories, summary.json and page.html: {evaluation.folder}")

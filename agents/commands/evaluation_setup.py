@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -194,6 +194,8 @@ def played_envs(given: EvaluateOptions, backing: Backing | None, cap: SpendCap |
 def contests_of(given: EvaluateOptions, backing: Backing | None, cap: SpendCap | None) -> Iterator[Contest]:
     """Every policy on every split of every environment."""
     options = shapes.read(PlayerOptions, arguments("--player", given.player), "--player")
+    if given.out and not options.fit_folder:
+        options = replace(options, fit_folder=str(Path(given.out) / "fit"))
     for env_id, label, split, takes, env in played_envs(given, backing, cap):
         for name in given.policy or _default_policies(given, takes):
             made = env.changed(orchestrator=model) if (model := model_of(name)) else env

@@ -15,7 +15,7 @@ from pathlib import Path
 import tyro
 
 from toolorchestra.agents.commands.console import DONE, command, say, say_aside
-from toolorchestra.agents.evaluation.rows import ROWS, read_rows
+from toolorchestra.agents.evaluation.rows import ROWS, read_learnt, read_rows
 from toolorchestra.agents.evaluation.summary import latest, read_planned, summarise
 from toolorchestra.agents.evaluation.summary_tables import as_text
 from toolorchestra.agents.reports import stages
@@ -79,7 +79,8 @@ def _tables(runs: Sequence[Path], trained: Sequence[Path]) -> None:
             say_aside(f"{folder} has not come to its report yet: its page shows what is there")
     for folder in runs:
         if (folder / ROWS).is_file():
-            say(f"{folder}\n\n{as_text(summarise(latest(read_rows(folder)), read_planned(folder)))}")
+            rows = latest(read_rows(folder))
+            say(f"{folder}\n\n{as_text(summarise(rows, read_planned(folder), learnt=read_learnt(folder)))}")
 
 
 def _stages(given: ReportOptions, trained: Sequence[Path]) -> None:

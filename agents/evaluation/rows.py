@@ -6,7 +6,7 @@ A run is a folder:
     rows.jsonl            one line for each trial, appended and flushed when it ends
     trajectories.jsonl    the same trials turn by turn, as RecordTrajectories writes them, with the row's `key`
     retried.jsonl         rows of trials that failed and were played again by --resume: they have cost something
-    learnt.jsonl          what players that learn first paid for it, where a spend cap counted it
+    learnt.jsonl          what players that learn first paid for it, a line for each play of a train task
     paid.jsonl            what trials in flight have sent and paid, of real backends: what a kill leaves counts
     summary.json          the figures, made of the rows
     page.html             the same to look at
@@ -166,6 +166,31 @@ def read_rows(path: str | Path) -> Iterator[EvaluationRow]:
             if number == len(lines):  # no newline behind it
                 return
             raise ConfigError(f"{file}, line {number}: expected a row of an evaluation ({err!s:.100})") from None
+
+
+def read_learnt(folder: Path) -> dict[tuple[str, str, str], int]:
+    """What policies that learn first have paid for it, in nano-dollars, by environment, split and policy."""
+    paid: dict[tuple[str, str, str], int] = {}
+    for cell, nano_usd, _ in learnt_lines(folder):
+        paid[cell] = paid.get(cell, 0) + nano_usd
+    return paid
+
+
+def learnt_lines(folder: Path) -> Iterator[tuple[tuple[str, str, str], int, str]]:
+    """Each line of it: environment, split and policy; nano-dollars; and the process that paid. One that a kill tore is
+    passed over."""
+    file = folder / LEARNT
+    for line in file.read_bytes().splitlines() if file.is_file() else ():
+        if not line.endswith(b"}"):
+            continue
+        try:
+            told = json.loads(line)
+            env, split, policy = told["player"]
+            if type(told["nano_usd"]) is not int or told["nano_usd"] < 0:
+                raise ValueError("nano_usd is a whole number from 0 up")
+            yield (str(env), str(split), str(policy)), told["nano_usd"], str(told.get("session", ""))
+        except (ValueError, TypeError, LookupError) as err:
+            raise ConfigError(f"{file}: expected what players paid to learn ({err!s:.80})") from None
 
 
 def row_of(data: Any) -> EvaluationRow:

@@ -20,7 +20,9 @@ from toolorchestra.agents.evaluation.rows import (
     TRAJECTORIES,
     EvaluationRow,
     bill_of,
+    learnt_lines,
     line_of,
+    read_learnt,
     read_rows,
 )
 from toolorchestra.agents.evaluation.run_files import (
@@ -86,6 +88,11 @@ class EvaluationRun:
     rows: dict[RunKey, EvaluationRow] = field(default_factory=dict)
     learnt: tuple[str, ...] = ()
     """What players that learn first paid for it, in words."""
+    session: str = field(default_factory=lambda: uuid.uuid4().hex)
+    last_session: str = ""
+    """The process that learnt last in this folder, this one aside."""
+    learning: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """The same in nano-dollars, by environment, split and policy."""
     ended_by: BaseException | None = None
     """What broke the run off."""
     stop_after: float | None = None
@@ -147,6 +154,8 @@ class EvaluationRun:
         self.rows = {row.key: row for row in there if row.status == "ended"}
         for row in self.rows.values():
             self._count(row)
+        self.learning = read_learnt(self.folder)
+        self.last_session = next((session for *_, session in reversed([*learnt_lines(self.folder)])), "")
         self._set_aside([row for row in there if row.status != "ended"])
 
     def _take_up_paid(self, contests: Sequence[Contest]) -> None:
@@ -157,7 +166,9 @@ class EvaluationRun:
         seeds = {trial.key: trial.seed for contest in contests for trial in contest.trials}
         for payer, charges in SpendJournal.left(path).items():
             if not payer:
-                self.add_learning(("",), sum(charge.nano_usd for charge in charges))
+                # Of what the journal has, plays that ended before the kill stand in the last session's lines.
+                kept = sum(paid for _, paid, session in learnt_lines(self.folder) if session == self.last_session)
+                self.add_learning(("", "", ""), max(0, sum(charge.nano_usd for charge in charges) - kept))
                 continue
             _, env, split, policy, *task, number = payer.split("|")
             key = (env, split, policy, "|".join(task), int(number))
@@ -199,7 +210,7 @@ class EvaluationRun:
         paid = self.retried()
         for key, row in self.rows.items():
             paid[key] = self._both(paid.get(key, 0), row.nano_usd)
-        return sum(paid.values()) + self._learnt()
+        return sum(paid.values()) + sum(self.learning.values())
 
     @property
     def unconfirmed_nano_usd(self) -> int:
@@ -208,24 +219,18 @@ class EvaluationRun:
         before = read_rows(aside) if aside is not None and aside.is_file() else ()
         return sum(row.unconfirmed_nano_usd for row in (*before, *self.rows.values()))
 
-    def _learnt(self) -> int:
-        file = self.folder / LEARNT if self.folder is not None else None
-        if file is None or not file.is_file():
-            return 0
-        try:
-            paid = [json.loads(line)["nano_usd"] for line in file.read_bytes().splitlines() if line.endswith(b"}")]
-            if not all(type(nano) is int and nano >= 0 for nano in paid):
-                raise ValueError("nano_usd is a whole number from 0 up")
-        except (ValueError, TypeError, LookupError) as err:
-            raise ConfigError(f"{file}: expected what players paid to learn ({err!s:.80})") from None
-        return sum(paid)
+    def add_learning(self, cell: tuple[str, str, str], nano_usd: int) -> None:
+        """Keep what a player that learns first has paid for a play, whether that got to its end or not."""
+        if not nano_usd:
+            return
+        self.learning[cell] = self.learning.get(cell, 0) + nano_usd
+        if self.folder is not None:
+            told = {"player": list(cell), "nano_usd": nano_usd, "session": self.session}
+            append_line(self.folder / LEARNT, json.dumps(told).encode() + b"\n")
 
-    def add_learning(self, cell: Sequence[str], nano_usd: int) -> None:
-        """Keep what a player that learns first has paid for it, whether it got to its end or not."""
-        if self.folder is not None and nano_usd:
-            line = json.dumps({"player": list(cell), "nano_usd": nano_usd}).encode() + b"\n"
-            append_line(self.folder / LEARNT, line)
-            self._closed("")
+    def learnt_enough(self) -> None:
+        """Note that no play of a train task is in flight any more: all that they paid is kept."""
+        self._closed("")
 
     def retried(self) -> dict[RunKey, int]:
         """Cost by trial of plays that do not count."""

@@ -12,7 +12,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,8 @@ class Figures:
     """The part of it that nobody has confirmed: requests that went out and were not read to the end."""
     preference: PreferenceScore | None
     sheets: tuple[str, ...]
+    usd_to_learn: float = 0.0
+    """Dollars that the policy paid for plays of train tasks before its first trial."""
 
 
 @dataclass(frozen=True)
@@ -203,9 +205,14 @@ Planned = Mapping[Cell, int]
 """How many trials were planned."""
 
 
-def summarise(rows: Iterable[EvaluationRow], planned: Planned | None = None, baseline: str = "") -> RunSummary:
+def summarise(
+    rows: Iterable[EvaluationRow],
+    planned: Planned | None = None,
+    baseline: str = "",
+    learnt: Mapping[Cell, int] | None = None,
+) -> RunSummary:
     """All figures. `planned` has the trials that there should be; without it those that are there were all. `baseline`
-    names the policy that preference scores are measured against."""
+    names the policy that preference scores are measured against. `learnt` has what learning cost, in nano-dollars."""
     kept = latest(rows)
     by_cell: dict[Cell, list[EvaluationRow]] = {cell: [] for cell in planned or ()}
     for row in kept:
@@ -215,7 +222,8 @@ def summarise(rows: Iterable[EvaluationRow], planned: Planned | None = None, bas
         raise ConfigError(f"no rows of a policy {baseline!r} to measure preferences against; name one of the run's")
     policies, groups = [], []
     for cell, some in by_cell.items():
-        policies.append(_figures(cell, "", some, (planned or {}).get(cell, len(some)), against))
+        whole = _figures(cell, "", some, (planned or {}).get(cell, len(some)), against)
+        policies.append(replace(whole, usd_to_learn=(learnt or {}).get(cell, 0) / NANO))
         for group, members in groups_of(some).items():
             groups.append(_figures(cell, group, members, len(members), against))
     return RunSummary(tuple(policies), tuple(groups), baseline, controllability_of(kept))

@@ -164,13 +164,16 @@ def _choices(figures: Sequence[Figures]) -> Table:
 
 def _money(figures: Sequence[Figures]) -> Table:
     roles = [role for role in ROLES if any(role in f.cents_by_role for f in figures)]
-    head = ["¢ a trial", *(f"{role}" for role in roles), "$ spent", "over budget", "estimated", "preference", "prices"]
+    learnt = any(f.usd_to_learn for f in figures)
+    head = ["¢ a trial", *(f"{role}" for role in roles), "$ spent", *(["$ to learn"] if learnt else [])]
+    head += ["over budget", "estimated", "preference", "prices"]
     rows = []
     for f in figures:
         preference = "-" if f.preference is None else f"{number(f.preference.mean)} of {f.preference.pairs}"
         over = "-" if f.over_budget is None else f"{100 * f.over_budget:.0f} %"
         sheets = f.sheets[0] if len(f.sheets) == 1 else f"{len(f.sheets)} sheets"
-        spent = [f"{f.usd_spent:.4f}", over, str(f.estimated_charges), preference, sheets]
+        paid = [f"{f.usd_spent:.4f}", *([f"{f.usd_to_learn:.4f}"] if learnt else [])]
+        spent = [*paid, over, str(f.estimated_charges), preference, sheets]
         rows.append([f.policy, *(number(f.cents_by_role.get(role, 0.0)) for role in roles), *spent])
     return [head, *rows]
 
@@ -295,6 +298,7 @@ def _flat(f: Figures) -> dict[str, object]:
     row |= {"cents_per_solved_low": _csv(cost.low), "cents_per_solved_high": _csv(cost.high)}
     row |= {"cents_per_solved_interval_low": _csv(cost.interval.low)}
     row |= {"cents_per_solved_interval_high": _csv(cost.interval.high), "usd_spent": f.usd_spent}
+    row |= {"usd_to_learn": f.usd_to_learn}
     row |= {"turns": "" if f.turns is None else f.turns, "entropy": f.entropy, "most_used": f.most_used}
     row |= {"most_used_share": f.most_used_share, "over_budget": "" if f.over_budget is None else f.over_budget}
     row |= {"estimated_charges": f.estimated_charges, "sheets": " ".join(f.sheets)}

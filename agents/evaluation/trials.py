@@ -17,6 +17,7 @@ from toolorchestra.envs.base.cassette import PAYER
 from toolorchestra.envs.base.errors import ConfigError, Outage, WrongSetting, one_line
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.factory import EpisodeFactory, Started
+from toolorchestra.envs.models.wire import tells_no_credit
 from toolorchestra.envs.money.journal import JOURNAL
 from toolorchestra.envs.money.prices import NANO, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
@@ -33,8 +34,6 @@ _OPENING = ("task", "preference", "budget", "price_sheet")
 """What the trajectory keeps of what an episode's start told."""
 _CAP_REFUSED = ("the spend cap was used up", "nothing was sent")
 """What a failure says where the spend cap is its cause."""
-_NO_CREDIT = ("no credit left", "quota is used up")
-"""What a failure says where an account cannot pay for more."""
 _TRIES = 20
 """Draws for each new task, where most have been drawn already."""
 
@@ -355,7 +354,7 @@ class ContestPlay:
         row = done.row
         if done.wrong is not None:
             return done.wrong
-        if any(words in row.failure for words in _NO_CREDIT):
+        if tells_no_credit(row.failure):
             return Outage(row.failure)
         if self._real and (silent := self._run.silent(row.replies)):
             return WrongSetting(silent)

@@ -19,7 +19,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,8 +28,10 @@ from typing import Any
 from toolorchestra.agents.policies.base import Move, PlayerOptions, digest, unasked, unreal
 from toolorchestra.agents.policies.plans import STAGES, Plan, asked, can_follow, experts, follow, plans, question_world
 from toolorchestra.envs.base.errors import ConfigError, Outage, WrongSetting
+from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.models.wire import tells_no_credit
 from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, Tokens, Usage
 from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 
@@ -43,6 +45,8 @@ FORMAT = 1
 FIRST_SEED = 1_900_000_000
 """First seed of the tasks that are learnt from; evaluations draw their seeds elsewhere."""
 AT_ONCE = 32
+PLAYS = ".jsonl"
+"""Ending of the file of plays of a fit that is not whole yet."""
 
 Used = dict[str, list[float]]
 """Amounts by who used them: input, cached, output and reasoning tokens, units, seconds."""
@@ -114,16 +118,26 @@ _KNOWN: dict[str, Fit] = {}
 """The fits of this process, by digest."""
 
 
-async def fitted(factory: EpisodeFactory, seed: int, options: PlayerOptions) -> Fit:
+Book = Callable[[int], None]
+"""Told what a play has cost, in nano-dollars, as soon as it has ended or was broken off."""
+
+
+async def fitted(
+    factory: EpisodeFactory, seed: int, options: PlayerOptions, book: Book = lambda _nano_usd: None
+) -> Fit:
     """The fit for an environment: of this process, of the folder, or made now by playing. One with plays that failed is
-    kept by this process alone. Raises Outage where the spend cap ended it."""
+    kept by this process alone. A folder also keeps each play as it ends, so that none is paid for twice where the
+    learning is broken off. Raises Outage where the spend cap ended it."""
     train = training(factory)
     name = _digest(train, seed, options.fit_tasks)
     path = Path(options.fit_folder) / f"fit-{name}.json" if options.fit_folder else None
     if name not in _KNOWN:
-        _KNOWN[name] = _read(path) if path and path.is_file() else await _made(train, seed, options, name)
+        _KNOWN[name] = (
+            _read(path) if path and path.is_file() else await _made(train, seed, options, name, _Plays(path, book))
+        )
     if path and not path.is_file() and not _KNOWN[name].failed:
         _write(path, _KNOWN[name])
+        path.with_suffix(PLAYS).unlink(missing_ok=True)
     return _KNOWN[name]
 
 
@@ -160,12 +174,36 @@ def _digest(train: EpisodeFactory, seed: int, tasks: int) -> str:
     return digest(FORMAT, source.name, *settings, behind, table, shown, *rules, *prices, plans(first), seed, tasks)
 
 
-async def _made(train: EpisodeFactory, seed: int, options: PlayerOptions, name: str) -> Fit:
+class _Plays:
+    """The plays of a fit that is not whole yet."""
+
+    def __init__(self, path: Path | None, book: Book) -> None:
+        self.book = book
+        self._file = path.with_suffix(PLAYS) if path is not None else None
+        self._known: dict[tuple[int, Plan], _Play] = {}
+        lines = self._file.read_bytes().splitlines() if self._file is not None and self._file.is_file() else []
+        for line in lines:
+            if line.endswith(b"}"):  # else a kill tore it
+                task, plan, play = json.loads(line)["play"]
+                self._known[task, Plan(*plan[:3])] = _Play(**play)
+
+    async def get(self, task: int, plan: Plan, played: Callable[[], Awaitable[_Play]]) -> _Play:
+        """A play that was kept, or one that is played now, and kept where it has an outcome."""
+        if (task, plan) not in self._known:
+            play = await played()
+            if self._file is not None and play.right is not None:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                append_line(self._file, json.dumps({"play": [task, plan, asdict(play)]}).encode() + b"\n")
+            return play
+        return self._known[task, plan]
+
+
+async def _made(train: EpisodeFactory, seed: int, options: PlayerOptions, name: str, kept: _Plays) -> Fit:
     gates, places = Gates(), asyncio.Semaphore(AT_ONCE)
 
     async def one(task: int, plan: Plan) -> _Play:
         async with places:
-            return await _play(train, plan, FIRST_SEED + seed + task, gates)
+            return await kept.get(task, plan, lambda: _play(train, plan, FIRST_SEED + seed + task, gates, kept.book))
 
     shown: list[tuple[str, str]] = []
     outcomes: list[dict[Plan, _Play]] = []
@@ -202,16 +240,22 @@ def _together(name: str, shown: Sequence[tuple[str, str]], outcomes: Sequence[Ma
     return Fit(name, everybody, tuple(tasks), tuple(used), plays, usd, episodes, episodes - sum(plays))
 
 
-async def _play(train: EpisodeFactory, plan: Plan, seed: int, gates: Gates) -> _Play:
+async def _play(train: EpisodeFactory, plan: Plan, seed: int, gates: Gates, book: Book) -> _Play:
     episode = train.start(seed).episode
-    await begin(episode, gates)
-    while not episode.over:
-        move = unasked(follow(plan, episode), episode, simulated=unreal(train))
-        await advance(episode, move.text, gates, move.usage)
-        if train.rules.spend_cap is not None and train.rules.spend_cap.used_up:
-            raise Outage("the spend cap was used up while plans were learnt from train tasks")
+    try:
+        await begin(episode, gates)
+        while not episode.over:
+            move = unasked(follow(plan, episode), episode, simulated=unreal(train))
+            await advance(episode, move.text, gates, move.usage)
+            if train.rules.spend_cap is not None and train.rules.spend_cap.used_up:
+                raise Outage("the spend cap was used up while plans were learnt from train tasks")
+    finally:
+        left = (episode.sheet.charge(usage).nano_usd for usage in episode.context.bill.unsettled())
+        book(episode.ledger.nano_usd + sum(left))
     if episode.failure and episode.failure.setting:
         raise WrongSetting(episode.failure.setting)
+    if episode.failure and tells_no_credit(str(episode.failure.error)):
+        raise Outage(f"{episode.failure.error}, while plans were learnt from train tasks")
     right = episode.outcome.value if episode.outcome and not episode.failure else None
     used: Used = {}
     for charge in episode.ledger:
@@ -346,13 +390,14 @@ class FittedPlayer:
         self._factory, self._seed, self._options = factory, seed, options
         self._known: Expectations | None = None
         self._learning = asyncio.Lock()
+        self.book: Book = lambda _nano_usd: None
         self._chosen: dict[tuple[str, int, str, tuple[str, ...]], Plan] = {}
 
     async def prepare(self) -> Fit:
         """Learn, unless that is done; what was learnt, with its cost."""
         async with self._learning:
             if self._known is None:
-                self._known = Expectations(await fitted(self._factory, self._seed, self._options))
+                self._known = Expectations(await fitted(self._factory, self._seed, self._options, self.book))
         return self._known.fit
 
     async def move(self, episode: Episode) -> Move:

@@ -354,6 +354,11 @@ def meaning(said: Refusal, endpoint: Endpoint, served: Served, answered: bool) -
     return Outage(f"endpoint {endpoint.name!r} {why} ({status}): {text}")
 
 
+def tells_no_credit(failure: str) -> bool:
+    """Whether a failure's text says that an account cannot pay for more."""
+    return "has no credit left" in failure or "account's quota is used up" in failure
+
+
 def _wrong_setting(endpoint: Endpoint, served: Served, status: int, text: str) -> WrongSetting:
     """Warn of an endpoint that never answered for a model: account, key, address, model or a parameter is wrong, which
     would end every episode."""

@@ -16,7 +16,7 @@ from tests.agents.evaluation.test_runs import Plays, contest, made, played
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.tau2_playing import needs_package
 from toolorchestra.agents.commands import evaluate
-from toolorchestra.agents.evaluation.rows import RETRIED, SUMMARY, EvaluationRow, read_rows
+from toolorchestra.agents.evaluation.rows import RETRIED, SUMMARY, EvaluationRow, read_learnt, read_rows
 from toolorchestra.agents.evaluation.trials import FIRST_AT_ONCE, Spending
 from toolorchestra.agents.policies.players import player
 from toolorchestra.envs.base.errors import ConfigError, WrongSetting
@@ -148,9 +148,43 @@ def test_it_ends_the_run_early_and_a_mended_run_goes_on(
 def test_a_player_that_learns_first_is_told_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Else each play of its train tasks would fail alone, and it would have learnt nothing."""
     with Loopback(lambda asked: ServerReply("no", 404)) as server:
-        given = [*words(tmp_path, server), "--policy", "knn", "--player", "fit_tasks=2"]
-        assert evaluate.main(given) == 2
+        given = [*words(tmp_path, server), "--player", "fit_tasks=2"]
+        assert evaluate.main([word if word != "chat" else "knn" for word in given]) == 2
     assert "error: endpoint 'here' has no model" in capsys.readouterr().err
+
+
+def test_what_a_router_pays_to_learn_is_booked_and_paid_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken off while it learns, and without a cap: the run that goes on plays what is missing."""
+    asked, known = 0, "toolorchestra.agents.policies.knn_and_skillbook._KNOWN"
+    most = 60
+
+    def reply(seen: ReceivedRequest) -> ServerReply:
+        nonlocal asked
+        asked += 1
+        return expert(seen) if asked <= most else ServerReply("no more", 402)
+
+    with Loopback(reply) as server:
+        given = ["--env", "HLE-v0", "--tasks", "2", "--policy", "knn", "--player", "fit_tasks=2"]
+        given += ["--backends", file_of(tmp_path, server, retries=0), "--out", str(tmp_path / "run")]
+        monkeypatch.setattr(known, {})
+        assert evaluate.main(given) == 1
+        assert "has no credit left" in capsys.readouterr().err
+        first = read_learnt(tmp_path / "run")
+        most = 10**6
+        monkeypatch.setattr(known, {})
+        assert evaluate.main([*given, "--resume"]) == 0
+        out = capsys.readouterr().out
+    paid = read_learnt(tmp_path / "run")
+    assert 0 < sum(first.values()) < sum(paid.values())
+    summary = json.loads((tmp_path / "run" / SUMMARY).read_text())
+    assert summary["policies"][0]["usd_to_learn"] == pytest.approx(sum(paid.values()) / NANO)
+    (fit,) = (tmp_path / "run" / "fit").glob("*.json")
+    assert json.loads(fit.read_text())["usd"] <= sum(paid.values()) / NANO
+    assert f"and {sum(paid.values()) / NANO:.9f} $ to learn" in out
+    assert "$ to learn" in out.split("¢ a trial")[1]
+    assert not list((tmp_path / "run" / "fit").glob("*.jsonl"))
 
 
 @needs_package

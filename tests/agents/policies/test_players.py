@@ -308,14 +308,14 @@ def test_experts_that_were_never_played_are_taken_by_price() -> None:
     assert chosen[:3] == ("search-1", "reasoner-1", "answer-1")
 
 
-def test_a_spend_cap_ends_the_learning_and_nothing_is_kept(tmp_path: Path) -> None:
+def test_a_spend_cap_ends_the_learning_and_no_fit_is_kept(tmp_path: Path) -> None:
     cap = SpendCap(0.05)
     made = place("HLE", spend_cap=cap)
     who = FittedPlayer("knn", made, 0, PlayerOptions(fit_tasks=20, fit_folder=str(tmp_path)))
     with pytest.raises(Outage, match="the spend cap was used up while plans were learnt"):
         asyncio.run(who.prepare())
     assert cap.used_up
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.glob("*.json"))
     assert played(made, who) == []
 
 
