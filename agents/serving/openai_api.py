@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -214,7 +214,7 @@ def headers(reply: ChatReply) -> dict[str, str]:
     }
 
 
-def completion(reply: ChatReply) -> dict[str, Any]:
+def whole(reply: ChatReply) -> dict[str, Any]:
     """The answer as one object."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or (None if reply.calls else "")}
     if reply.calls:
@@ -240,24 +240,37 @@ def chunks(reply: ChatReply) -> list[dict[str, Any]]:
     ]
 
 
-def opening_chunk(request_id: str, model: str) -> dict[str, Any]:
+def opening(request_id: str, model: str) -> bytes:
     """The first piece of a stream, before anything is known."""
-    head = _head(ChatReply(request_id, model, "", (), "", {}), "chat.completion.chunk")
-    return {**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
+    return _piece(request_id, model, {"role": "assistant", "content": ""})
 
 
-def step_chunk(request_id: str, model: str, text: str) -> dict[str, Any]:
+def step(request_id: str, model: str, text: str) -> bytes:
     """A step of the orchestrator's, told as reasoning."""
+    return _piece(request_id, model, {"reasoning_content": text})
+
+
+def ending(reply: ChatReply) -> Iterator[bytes]:
+    """The last pieces of a stream: the answer and the bill, or what failed with the bill."""
+    if reply.ended == "failed":
+        yield _event(failed(reply))
+    else:
+        yield from map(_event, chunks(reply))
+    yield b"data: [DONE]\n\n"
+
+
+def failed(reply: ChatReply) -> dict[str, Any]:
+    """What failed, with the bill."""
+    return {**problem(reply.failure, "server_error", "failed"), "usage": dict(reply.usage)}
+
+
+def _piece(request_id: str, model: str, delta: Mapping[str, Any]) -> bytes:
     head = _head(ChatReply(request_id, model, "", (), "", {}), "chat.completion.chunk")
-    return {**head, "choices": [{"index": 0, "delta": {"reasoning_content": text}, "finish_reason": None}]}
+    return _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
 
 
-def event(data: Mapping[str, Any]) -> bytes:
-    """A piece as an event of a stream."""
+def _event(data: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
-
-
-DONE = b"data: [DONE]\n\n"
 
 
 def problem(text: str, kind: str, code: str) -> dict[str, Any]:

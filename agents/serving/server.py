@@ -13,6 +13,7 @@ from dataclasses import fields
 from typing import Any
 
 from toolorchestra.agents.serving import openai_api as api
+from toolorchestra.agents.serving import responses_api
 from toolorchestra.agents.serving.accounts import NOBODY, Refused
 from toolorchestra.agents.serving.mcp_service import mcp_app
 from toolorchestra.agents.serving.service import ClientSession, Ended, PolicyService, question_of
@@ -103,6 +104,7 @@ class Server:
         """The ASGI application."""
         routes = [
             Route("/v1/chat/completions", self._guarded(self._chat), methods=["POST"]),
+            Route("/v1/responses", self._guarded(self._responses), methods=["POST"]),
             Route("/v1/decision", self._guarded(self._decision), methods=["POST"]),
             Route("/v1/feedback", self._guarded(self._feedback), methods=["POST"]),
             Route("/v1/models", self._guarded(self._models)),
@@ -168,41 +170,40 @@ class Server:
     # -- asking ------------------------------------------------------------------------------------------------------
 
     async def _chat(self, request: Request, account: str) -> Response:
-        data = await _body(request)
+        return await self._answered(request, await _body(request), account, api)
+
+    async def _responses(self, request: Request, account: str) -> Response:
+        return await self._answered(request, responses_api.chat_body(await _body(request)), account, responses_api)
+
+    async def _answered(self, request: Request, data: Mapping[str, Any], account: str, form: Any) -> Response:
+        """An answer in one of the two forms."""
         session = self.service.begin(data, account)
         if data.get("stream"):
-            events = self._events(session, steps=bool(data.get("steps")))
+            events = self._events(session, form, steps=bool(data.get("steps")))
             return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
         reply = await _unless_gone(request, self.service.reply(session))
         if reply.ended == "failed":
-            told = {**api.problem(reply.failure, "server_error", "failed"), "usage": dict(reply.usage)}
-            return JSONResponse(told, 502, headers=api.headers(reply))
-        return JSONResponse(api.completion(reply), headers=api.headers(reply))
+            return JSONResponse(api.failed(reply), 502, headers=api.headers(reply))
+        return JSONResponse(form.whole(reply), headers=api.headers(reply))
 
-    async def _events(self, session: ClientSession, *, steps: bool) -> AsyncIterator[bytes]:
+    async def _events(self, session: ClientSession, form: Any, *, steps: bool) -> AsyncIterator[bytes]:
         told: asyncio.Queue[str] = asyncio.Queue()
         session.watch = told.put_nowait if steps else None
         playing = asyncio.create_task(self.service.reply(session))
+        who = (session.request_id, session.model)
         try:
-            yield api.event(api.opening_chunk(session.request_id, session.model))
+            yield form.opening(*who)
             while not playing.done():
                 waits = asyncio.create_task(told.get())
                 await asyncio.wait({playing, waits}, return_when=asyncio.FIRST_COMPLETED)
                 if not waits.done():
                     waits.cancel()
                     break
-                yield api.event(api.step_chunk(session.request_id, session.model, waits.result()))
+                yield form.step(*who, waits.result())
             while not told.empty():
-                yield api.event(api.step_chunk(session.request_id, session.model, told.get_nowait()))
-            reply = await playing
-            if reply.ended == "failed":
-                yield api.event({**api.problem(reply.failure, "server_error", "failed"), "usage": dict(reply.usage)})
-            else:
-                for piece in api.chunks(reply):
-                    yield api.event(piece)
-            yield api.DONE
-        except ConfigError as err:
-            yield api.event(api.problem(str(err), "invalid_request_error", "invalid_request"))
+                yield form.step(*who, told.get_nowait())
+            for piece in form.ending(await playing):
+                yield piece
         finally:
             if not playing.done():  # the client has gone: what was paid is booked
                 playing.cancel()

@@ -96,6 +96,35 @@ def test_async_clients_side_by_side(simulated: ServedPolicies) -> None:
         assert answer.usage.cost == to.load_policy("cascade").solve(question).usd
 
 
+def test_the_responses_api_is_the_same(simulated: ServedPolicies) -> None:
+    create = client(simulated).responses.create
+    answer: Any = create(model="cascade", input=QUESTIONS[2], instructions="", extra_body={"budget_usd": 0.5})
+    assert (answer.output_text, answer.status) == ("325", "completed")
+    assert answer.usage.cost == to.load_policy("cascade").solve(QUESTIONS[2], budget_usd=0.5).usd
+    events = list(create(model="cascade", input=asked(QUESTIONS[2]), stream=True))
+    assert [one.type for one in events][::4] == ["response.created", "response.completed"]
+    assert events[-1].response.output_text == "325"
+    cut: Any = create(model="cascade", input=QUESTIONS[0], extra_body={"deadline_seconds": 0.5})
+    assert cut.status == "incomplete"
+    own = {"type": "function", **ADD["function"]}
+    for seed in range(40):
+        called: Any = create(model="random", input=asked(QUESTIONS[3]), tools=[own], extra_body={"seed": seed})
+        if called.output[-1].type == "function_call":
+            break
+    sent: Any = asked(QUESTIONS[3])
+    while any(item.type == "function_call" for item in called.output):
+        sent += [item.model_dump(exclude_none=True) for item in called.output]
+        sent += [
+            {"type": "function_call_output", "call_id": item.call_id, "output": "3"}
+            for item in called.output
+            if item.type == "function_call"
+        ]
+        called = create(model="random", input=sent, tools=[own])
+    assert called.ended == "answered"
+    with pytest.raises(openai.BadRequestError, match="previous_response_id is not kept"):
+        create(model="cascade", input=QUESTIONS[0], previous_response_id="resp_1")
+
+
 def test_a_preset_of_preference_is_a_model(simulated: ServedPolicies) -> None:
     listed = [model.id for model in client(simulated).models.list()]
     assert {"cascade", "cascade:frugal", "random:fast"} <= {*listed}

@@ -1,0 +1,147 @@
+"""OpenAI's Responses API as a thin layer over its chat API: bodies into chat bodies, replies into responses. No I/O."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from toolorchestra.agents.serving.openai_api import ChatReply
+from toolorchestra.envs.base.errors import ConfigError
+
+TAKEN = ("input", "instructions", "max_output_tokens", "reasoning", "text", "tools", "truncation", "include")
+"""Fields of this API's own; all others are those of the chat API."""
+
+
+def chat_body(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The same request as the chat API has it. Raises ConfigError."""
+    if data.get("previous_response_id"):
+        raise ConfigError("the request: previous_response_id is not kept here; send the whole conversation as input")
+    body = {name: value for name, value in data.items() if name not in TAKEN}
+    messages = [{"role": "system", "content": data["instructions"]}] if data.get("instructions") else []
+    given = data.get("input")
+    if isinstance(given, str):
+        messages.append({"role": "user", "content": given})
+    elif isinstance(given, list):
+        messages += _messages(given)
+    else:
+        raise ConfigError(f"the request: input must be a text or a list of items, got {given!r:.60}")
+    tools = [{"type": "function", "function": one} for one in data.get("tools") or ()]
+    return {**body, "messages": messages, **({"tools": tools} if tools else {})}
+
+
+def _messages(items: Sequence[Any]) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    for number, item in enumerate(items):
+        if not isinstance(item, Mapping):
+            raise ConfigError(f"the request: input[{number}] must be an object, got {type(item).__name__}")
+        kind = item.get("type", "message")
+        if kind == "message":
+            made.append({"role": item.get("role"), "content": _content(item.get("content"))})
+        elif kind == "function_call":
+            function = {"name": item.get("name"), "arguments": item.get("arguments")}
+            call = {"id": item.get("call_id"), "type": "function", "function": function}
+            if made and made[-1].get("tool_calls"):
+                made[-1]["tool_calls"].append(call)
+            else:
+                made.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        elif kind == "function_call_output":
+            made.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")})
+        elif kind != "reasoning":
+            forms = "a message, function_call or function_call_output"
+            raise ConfigError(f"the request: input[{number}] must be {forms}, got {kind!r:.40}")
+    return made
+
+
+def _content(content: Any) -> Any:
+    """A message's content, its parts as the chat API names them."""
+    if not isinstance(content, list):
+        return content
+    texts = ("input_text", "output_text")
+    return [{**part, "type": "text"} if part.get("type") in texts else part for part in content]
+
+
+def whole(reply: ChatReply, status: str = "") -> dict[str, Any]:
+    """A reply as a response object."""
+    identity = reply.request_id.replace("chatcmpl-", "resp_")
+    usage = dict(reply.usage)
+    cut = reply.ended not in ("answered", "tool_calls")
+    return {
+        "id": identity,
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": status or ("incomplete" if cut else "completed"),
+        "incomplete_details": {"reason": "max_output_tokens"} if cut and not status else None,
+        "error": None,
+        "instructions": None,
+        "metadata": {},
+        "model": reply.model,
+        "output": [] if status else list(_items(reply)),
+        "parallel_tool_calls": True,
+        "temperature": None,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+        "ended": reply.ended,
+        "usage": _usage(usage) if usage else None,
+    }
+
+
+def _items(reply: ChatReply) -> Iterator[dict[str, Any]]:
+    if reply.text or not reply.calls:
+        part = {"type": "output_text", "text": reply.text, "annotations": []}
+        identity = reply.request_id.replace("chatcmpl-", "msg_")
+        yield {"type": "message", "id": identity, "role": "assistant", "status": "completed", "content": [part]}
+    for call in reply.calls:
+        told = {"call_id": call.call_id, "name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
+        yield {"type": "function_call", "id": f"fc_{call.call_id}", "status": "completed", **told}
+
+
+def _usage(usage: dict[str, Any]) -> dict[str, Any]:
+    into, out = usage.pop("prompt_tokens"), usage.pop("completion_tokens")
+    details = usage.pop("prompt_tokens_details"), usage.pop("completion_tokens_details")
+    return {
+        "input_tokens": into,
+        "output_tokens": out,
+        "input_tokens_details": {**details[0], "cache_write_tokens": 0},
+        "output_tokens_details": details[1],
+        **usage,
+    }
+
+
+def step(_request_id: str, _model: str, _text: str) -> bytes:
+    """A step of the orchestrator's: this API has no place for it."""
+    return b""
+
+
+def ending(reply: ChatReply) -> Iterator[bytes]:
+    """A reply as the last events of a stream."""
+    if reply.ended == "failed":
+        yield event("error", 1, message=reply.failure, code="failed", param=None)
+        return
+    told = whole(reply)
+    number = 1
+    for place, item in enumerate(told["output"]):
+        yield event("response.output_item.added", number, output_index=place, item=item)
+        if item["type"] == "message":
+            where = {"item_id": item["id"], "output_index": place, "content_index": 0}
+            number += 1
+            yield event("response.output_text.delta", number, **where, delta=reply.text, logprobs=[])
+        number += 1
+        yield event("response.output_item.done", number, output_index=place, item=item)
+        number += 1
+    kind = "response.completed" if told["status"] == "completed" else "response.incomplete"
+    yield event(kind, number, response=told)
+
+
+def opening(request_id: str, model: str) -> bytes:
+    """The first event of a stream, before anything is known."""
+    begun = ChatReply(request_id, model, "", (), "", {})
+    return event("response.created", 0, response=whole(begun, "in_progress"))
+
+
+def event(kind: str, number: int, **data: Any) -> bytes:
+    """One event of a stream."""
+    told = json.dumps({"type": kind, "sequence_number": number, **data}, separators=(",", ":"))
+    return f"event: {kind}\ndata: {told}\n\n".encode()
