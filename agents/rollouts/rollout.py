@@ -230,7 +230,9 @@ class Rollouts:
         while not episode.over:
             async with self.turn(run.name) as step_of_weights:
                 with self.split.tokenisation:
-                    sequence, fresh = self.chat.follow(run.sequences[-1] if run.sequences else None, episode.observation)
+                    sequence, fresh = self.chat.follow(
+                        run.sequences[-1] if run.sequences else None, episode.observation
+                    )
                 if fresh:
                     self.engine.release(run.session)
                     run.sequences.append(sequence)
