@@ -34,7 +34,7 @@ from toolorchestra.agents.commands.evaluation_setup import (
 )
 from toolorchestra.agents.evaluation.estimate import estimated
 from toolorchestra.agents.evaluation.rows import SUMMARY, EvaluationRow
-from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, digest_of_run, planned_of, simulated
+from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, digest_of_run, left_out, planned_of, simulated
 from toolorchestra.agents.evaluation.statistics import share_of
 from toolorchestra.agents.evaluation.summary import summarise, tally
 from toolorchestra.agents.evaluation.summary_tables import as_text
@@ -217,13 +217,16 @@ async def _prepared(contest: Contest, evaluation: EvaluationRun) -> tuple[str, .
     return (f"{where}: {fit.usd:.4g} $, {paid / NANO:.4g} of it now",)
 
 
+_LEFT_OUT = {"images": "with an image", "blanks": "without question or answer", "repeats": "that come again"}
+
+
 def _show(given: EvaluateOptions, evaluation: EvaluationRun, contests: Sequence[Contest]) -> None:
     """The figures, and what failed. A folder keeps the figures too."""
     if not evaluation.rows and evaluation.ended_by is not None:
         return
     summary = summarise(evaluation.rows.values(), planned_of(contests), learnt=evaluation.learning)
     if evaluation.folder is not None:
-        write_json(evaluation.folder / SUMMARY, summary.to_json())
+        write_json(evaluation.folder / SUMMARY, {**summary.to_json(), "left_out": left_out(contests)})
     label = "" if not simulated(contests) else ", models SIMULATED" if given.backends else ", SIMULATED"
     if not label and any(getattr(contest.made.source, "experts_simulated", False) for contest in contests):
         label = ", experts SIMULATED"
@@ -231,6 +234,9 @@ def _show(given: EvaluateOptions, evaluation: EvaluationRun, contests: Sequence[
     told = "".join(f", {version}" for version in versions if version)
     prices = ", ".join(dict.fromkeys(contest.made.sheet.sheet_id for contest in contests))
     say(f"prices {prices}{told}{label}\n\n{as_text(replace(summary, groups=()))}\n")
+    for env, counts in left_out(contests).items():
+        told = ", ".join(f"{count} {_LEFT_OUT[why]}" for why, count in counts.items())
+        say(f"{env}: rows of the data set that are left out: {told}")
     _say_failures(evaluation)
     for line in evaluation.learnt:
         say(line)

@@ -71,6 +71,12 @@ def simulated(contests: Sequence[Contest]) -> bool:
     return all(unreal(one.made) for one in contests)
 
 
+def left_out(contests: Sequence[Contest]) -> dict[str, dict[str, int]]:
+    """How many rows of data sets are not played, by environment and why."""
+    found = {one.env: dict(getattr(one.made.source, "left_out", {})) for one in contests}
+    return {env: counts for env, counts in found.items() if counts}
+
+
 def digest_of_run(rows: Iterable[EvaluationRow]) -> str:
     """One digest of all rows: equal where every transcript, charge and outcome is."""
     parts = ((row.digest, row.status, row.right, sorted(row.nano_usd_by_role.items()))
@@ -141,7 +147,13 @@ class EvaluationRun:
         planned = [[*cell, count] for cell, count in planned_of(contests).items()]
         versions = {one.env: str(one.made.source.version) for one in contests if hasattr(one.made.source, "version")}
         tasks = {f"{one.env} {one.split}": list(dict.fromkeys(trial.task for trial in one.trials)) for one in contests}
-        told = {"planned": planned, "task_versions": versions, "simulated": simulated(contests), "tasks": tasks}
+        told = {
+            "planned": planned,
+            "task_versions": versions,
+            "simulated": simulated(contests),
+            "left_out": left_out(contests),
+            "tasks": tasks,
+        }
         manifest = {"run_id": run.run_id, "asked": asked, MADE_WITH: digests, **told, **surroundings()}
         write_json(folder / MANIFEST, manifest)
         run._take_up_paid(contests)

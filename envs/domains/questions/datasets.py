@@ -129,6 +129,12 @@ class Loaded:
     repeats: int = 0
     """Rows that ask a question again under its id, as sets with several models' answers to it do: the first counts."""
 
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many rows nobody is asked, by why."""
+        why = {"images": self.skipped_images, "blanks": self.blanks, "repeats": self.repeats}
+        return {name: count for name, count in why.items() if count}
+
 
 def load(wanted: str | Dataset) -> Loaded:
     """Read a question set. Raises ConfigError with what to do."""

@@ -113,6 +113,11 @@ class QaSource:
                 )
 
     @property
+    def left_out(self) -> dict[str, int]:
+        """How many rows of the data set nobody is asked, by why."""
+        return self.rows.loaded.left_out if self.rows is not None else {}
+
+    @property
     def idle_searches(self) -> list[str]:
         """Tools whose search nobody's answer depends on: a data set does not say what has to be found, so simulated
         experts answer its questions without."""
