@@ -93,7 +93,9 @@ class Gates:
         return self._in_turn(ready) if ready.tool.backend else self._run(ready)
 
     async def perform_all(self, calls: Sequence[ReadyCall]) -> list[CallResult]:
-        """Run calls at the same time; their results in their order."""
+        """Run calls at the same time, unless one of them asks for their order; their results in their order."""
+        if any(ready.tool.in_order for ready in calls):
+            return [await self.perform(ready) for ready in calls]
         return await asyncio.gather(*[self.perform(ready) for ready in calls])
 
     async def _in_turn(self, ready: ReadyCall) -> CallResult:

@@ -143,6 +143,8 @@ class Tool:
     backend: str = ""
     """Calls to one backend share its limit of calls in flight."""
     max_in_flight: int = 64
+    in_order: bool = False
+    """Whether what it does may matter to the turn's other calls: then they run one after the other, in their order."""
     kind: str = ""
     """Kind of a tool configuration's entry, whatever its name is: "search", "answer"; policies find it by this."""
 

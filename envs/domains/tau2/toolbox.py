@@ -116,4 +116,5 @@ def _expert_tool(
         offers=tuple(Offer(name, hired.item, _EXPERT_SECONDS) for name, hired in experts.items()),
         suspends=suspends,
         deadline_seconds=deadline_seconds,
+        in_order=True,
     )

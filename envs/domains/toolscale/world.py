@@ -126,6 +126,7 @@ def call_expert(
         offers=tuple(offers),
         suspends=models.suspends or user_suspends,
         deadline_seconds=deadline_seconds,
+        in_order=True,
     )
 
 

@@ -99,6 +99,16 @@ def questions(tmp_path: Path, subjects: list[str]) -> str:
     return str(path)
 
 
+def test_rows_with_an_image_are_counted_where_a_reader_looks(tmp_path: Path, capsys: Capture) -> None:
+    rows = [{"id": n, "question": f"What of {n}?", "answer": n, "image": "x.png" * (n % 5 == 0)} for n in range(40)]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ["--env", "HLE-v0", "--dataset", str(tmp_path / "q.jsonl"), "--backends", "index=embedded"]
+    assert evaluate.main([*asked, "--policy", "cheap", "--split", "all", "--out", str(tmp_path / "run")]) == 0
+    assert "HLE-v0: rows of the data set that are left out: 8 with an image" in capsys.readouterr().out
+    for name in ("manifest.json", "summary.json"):
+        assert json.loads((tmp_path / "run" / name).read_text())["left_out"] == {"HLE-v0": {"images": 8}}
+
+
 def test_tasks_of_a_data_set_are_a_sample_of_its_subjects(tmp_path: Path) -> None:
     """The seed draws it; whoever plays fewer plays its first ones; and the manifest says which they are."""
     made = factory(source="toolorchestra.envs.domains.hle.source:HleSource", tools="none", split="all",

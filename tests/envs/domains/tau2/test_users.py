@@ -382,6 +382,15 @@ def test_an_expert_moves_for_one_step_and_is_billed() -> None:
     assert env.step(FAREWELL)[4]["calls"] == {"expert-1": 1}
 
 
+def test_calls_beside_an_experts_move_come_in_their_order() -> None:
+    direct = render_call("list_all_airports", {})
+    for turn, expected in ((CALL + direct, ["get_user_details", "list_all_airports"]),
+                           (direct + CALL, ["list_all_airports", "get_user_details"])):  # fmt: skip
+        _, env = expert_env(lambda _: render_call("get_user_details", {"user_id": "emma_kim_9957"}))
+        env.step(turn)
+        assert [entry.call.name for entry in world_of(env).log if isinstance(entry, Done)] == expected
+
+
 def test_what_an_expert_says_goes_to_the_user_and_counts_as_said() -> None:
     _, env = expert_env(lambda _: FAREWELL)
     _, reward, terminated, _, _ = env.step(CALL)
