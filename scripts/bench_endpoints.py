@@ -130,7 +130,8 @@ def main() -> None:
                 each = 1000 * (time.process_time() - began) / calls
                 best[name] = min(each, best.get(name, each))
     for name, each in best.items():
-        print(f"{name:53} {each:11.2f} CPU ms/call  {each / best['the SDK alone']:.2f} x the SDK (goal <= 2)")
+        of = each / best["the SDK alone"]
+        print(f"{name:53} {each:11.2f} CPU ms/call  {of:.2f} x the SDK (goal <= 0.25, episodes 0.33)")
 
 
 if __name__ == "__main__":

@@ -74,8 +74,8 @@ class _CallHistory:
 
     request: ChatRequest
     served: Served
-    guessed: float
-    """Tokens of its input, as they are counted before the reply counts them."""
+    sent: Sent
+    """How large its request is, as it was made at first."""
     native: bool = False
     """Whether the tools were sent as schemas, and calls come back as such."""
     asked: float = 0.0
@@ -115,6 +115,7 @@ class OpenAiModels:
         self._secrets = Secrets.of(list(self._keys.values()), logins)
         self._clients: weakref.WeakKeyDictionary[Any, HttpClient] = weakref.WeakKeyDictionary()
         """For each loop, since a connection cannot change loops."""
+        self._served: dict[str, Served] = {}
         self._jitter = random.Random(seed)
         self._limits: dict[tuple[str, str], OutputLimit] = {}
         """How a server takes the limit of a reply, by endpoint and model, where it said so."""
@@ -135,9 +136,11 @@ class OpenAiModels:
 
     async def complete(self, request: ChatRequest) -> Completion:
         """One completion. Raises ToolError (refused), Outage (away) or ConfigError (a wrong key, model or address)."""
-        served = self.endpoints.served(request.model)
+        served = self._served.get(request.model)
+        if served is None:
+            served = self._served[request.model] = self.endpoints.served(request.model)
         made = body(request, served)
-        tried = _CallHistory(request, served, Sent.of(made, served).guessed, "tools" in made)
+        tried = _CallHistory(request, served, Sent.of(made, served), "tools" in made)
         while True:
             traffic = await self._free(served, tried)
             try:
@@ -169,9 +172,12 @@ class OpenAiModels:
         """One request, the length of its reply limited as the server takes it: it says how, where it refuses ours."""
         which, refused = (traffic.endpoint.name, tried.served.name), None
         for _ in range(MOST_CORRECTIONS + 1):
-            taken = self._limits.get(which, OutputLimit()).applied(made)
+            taken, sent = made, tried.sent
+            if which in self._limits:
+                taken = self._limits[which].applied(made)
+                sent = Sent.of(taken, tried.served)
             try:
-                return await self._send(traffic, taken, tried)
+                return await self._send(traffic, taken, sent, tried)
             except _OtherLimit as err:
                 refused = err.refusal
         assert refused is not None
@@ -202,12 +208,11 @@ class OpenAiModels:
         most = min(MOST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** (max(tried.failed.values()) - 1))
         return most * self._jitter.uniform(0.5, 1.0)
 
-    async def _send(self, traffic: EndpointLimits, made: dict[str, Any], tried: _CallHistory) -> Completion:
+    async def _send(self, traffic: EndpointLimits, made: dict[str, Any], sent: Sent, tried: _CallHistory) -> Completion:
         """One request, when there is a place for it and money left. What it used is booked before its place and its
         share of the spend cap are free again."""
-        served, sent = tried.served, Sent.of(made, tried.served)
-        queued = time.monotonic()
-        place = traffic.place(served.name, tried.guessed, served.queue_seconds - tried.queued)
+        served, queued = tried.served, time.monotonic()
+        place = traffic.place(served.name, tried.sent.guessed, served.queue_seconds - tried.queued)
         try:
             await place.__aenter__()
         except TimeoutError:
@@ -345,7 +350,7 @@ class OpenAiModels:
         request.bill.add(usage)
         tried.booked += seconds
         tried.settled = True
-        traffic.used(request.model, tried.guessed, sum(tokens))
+        traffic.used(request.model, tried.sent.guessed, sum(tokens))
         return usage
 
     def _book_unread(self, streamed: StreamedReply, sent: Sent, tried: _CallHistory, traffic: EndpointLimits) -> None:
