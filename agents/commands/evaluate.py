@@ -42,8 +42,6 @@ from toolorchestra.agents.policies.base import unreal
 from toolorchestra.agents.reports.page import write_page
 from toolorchestra.envs.base.errors import ConfigError, Outage, one_line, spelled
 from toolorchestra.envs.base.files import held, write_json
-from toolorchestra.envs.domains.questions.source import QaSource
-from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.models.wire import TEMPLATE_TOKENS
 from toolorchestra.envs.money.journal import JOURNAL
 from toolorchestra.envs.money.ledger import most_nano_usd
@@ -153,20 +151,12 @@ def _estimate(like: Sequence[Path], contests: Sequence[Contest], at_once: int) -
     """What each contest would cost, and all of them."""
     total = [0.0, 0.0, 0.0]
     for contest in contests:
-        one = estimated(contest, _simulated(contest.made), like, at_once)
+        one = estimated(contest, like, at_once)
         total = [so_far + more for so_far, more in zip(total, one.usd["all"], strict=True)]
         say(str(one))
     low, likely, high = total
     say(f"in all $ {likely:.4g} ({low:.4g} to {high:.4g}), an estimate; nothing was spent")
     return DONE
-
-
-def _simulated(made: EpisodeFactory) -> EpisodeFactory | None:
-    """The same environment with nothing real behind it; None where simulated experts know no answer."""
-    source = made.source
-    if not isinstance(source, QaSource) or source.dataset is not None:
-        return None
-    return EpisodeFactory(type(source)(source.tools), replace(made.settings, spend_cap=None), {})
 
 
 def _asked(given: EvaluateOptions) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from toolorchestra.agents.configuration.presets import PRESETS, preset
 from toolorchestra.agents.engines.base import Kind, LossParams
 from toolorchestra.agents.reports.training_report import write_report
 from toolorchestra.agents.training.build import build, default_folder, with_room
-from toolorchestra.agents.training.spending import counted, paid_by_one
+from toolorchestra.agents.training.spending import counted, estimate_of, paid_by_one
 from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import TrainingRun, claimed
 
@@ -75,6 +75,10 @@ class TrainOptions:
     no_report: bool = False
     """Write no report when the run has ended."""
 
+    estimate: tuple[Path, ...] | None = None
+    """Say what the run would pay to real models, and spend nothing: by simulated plays of its tasks, or by evaluations
+    whose folders are named."""
+
     def __post_init__(self) -> None:
         check_folder("--out", self.out)
 
@@ -115,6 +119,9 @@ def preset_named(words: Sequence[str], otherwise: str) -> TrainConfig:
 def run(given: TrainOptions) -> int:
     """Train, and write the report."""
     config = given.config
+    if given.estimate is not None:
+        say(str(estimate_of(config, given.estimate)))
+        return DONE
     with claimed(folder := given.out or default_folder(config)):
         ended = trained(config, folder, resume=given.resume, report=not given.no_report)
     if ended.stopping:

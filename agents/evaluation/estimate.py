@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolorchestra.agents.evaluation.rows import EvaluationRow, bill_of, read_rows
@@ -12,6 +12,7 @@ from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.evaluation.statistics import quantile
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.prices import NANO
 
@@ -60,9 +61,18 @@ class CostEstimate:
         ])  # fmt: skip
 
 
-def estimated(contest: Contest, simulated: EpisodeFactory | None, like: Sequence[Path], at_once: int) -> CostEstimate:
-    """Estimate one contest. `simulated` is the same environment with nothing real behind it, where there is one; `like`
-    the folders of earlier runs. Raises ConfigError where neither says anything."""
+def _simulated(made: EpisodeFactory) -> EpisodeFactory | None:
+    """The same environment with nothing real behind it, at the prices of the backends file; None where simulated
+    experts know no answer."""
+    source = made.source
+    if not isinstance(source, QaSource) or source.dataset is not None:
+        return None
+    return EpisodeFactory(type(source)(source.tools), replace(made.settings, spend_cap=None, prices=made.sheet), {})
+
+
+def estimated(contest: Contest, like: Sequence[Path], at_once: int) -> CostEstimate:
+    """Estimate one contest, by the folders of earlier runs (`like`) or by simulated plays. Raises ConfigError where
+    neither says anything."""
     name = f"{contest.env} {contest.split} {contest.policy}"
     if like:
         rows = [row for folder in like for row in read_rows(folder) if row.status == "ended"]
@@ -71,6 +81,7 @@ def estimated(contest: Contest, simulated: EpisodeFactory | None, like: Sequence
         if not ended:
             raise ConfigError(f"{named} has no trial of {contest.policy} on {contest.env} that ended; name another run")
         return _summed(name, contest, f"{len(ended)} trials of {named}", ended, ended, at_once)
+    simulated = _simulated(contest.made)
     if simulated is None:
         raise ConfigError(
             f"nothing says what {name} costs; play a few of its tasks first, and name the folder of that run in like",

@@ -1,17 +1,22 @@
-"""What real models cost a training run: counted over all its lives, and held to its spend cap."""
+"""What real models cost a training run: estimated before, counted over all its lives, and held to its spend cap."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
-from toolorchestra.agents.configuration.environments import simulated
+from toolorchestra.agents.configuration.environments import simulated, training
+from toolorchestra.agents.evaluation.estimate import SAMPLED_TASKS, estimated
 from toolorchestra.agents.evaluation.rows import PAID
+from toolorchestra.agents.evaluation.runs import Contest
+from toolorchestra.agents.evaluation.trials import trials_of
+from toolorchestra.agents.policies.players import player
+from toolorchestra.agents.training.demonstrations import TRIES
 from toolorchestra.envs.money.journal import JOURNAL, SpendJournal
-from toolorchestra.envs.money.prices import MOST_USD
+from toolorchestra.envs.money.prices import MOST_USD, ORCHESTRATOR
 from toolorchestra.envs.money.spend_cap import SpendCap
 
 
@@ -41,3 +46,32 @@ def counted(config: TrainConfig, folder: Path, say: Callable[[str], None]) -> It
         JOURNAL.reset(token)
         unconfirmed = f", {cap.unconfirmed_usd:.9f} $ of it unconfirmed" if cap.unconfirmed_usd else ""
         say(f"paid to real models: {cap.spent_usd:.9f} ${unconfirmed}")
+
+
+# -- before anything is spent ------------------------------------------------------------------------------------------
+
+
+def episodes_of(config: TrainConfig) -> float:
+    """How many episodes the run plays: for the supervised start, its gate, the steps, what is held out and the test."""
+    start, step = config.warm_start, config.groups * config.rollouts
+    shown = start.demonstrations if start.steps and not start.trajectories else 0
+    shown *= TRIES + 1 if start.planned else 1
+    looked_at = (2 + config.steps // config.evaluate_every) * config.evaluation_tasks * len(config.environments)
+    return shown + step * (config.steps + bool(start.steps and start.gate)) + looked_at
+
+
+def estimate_of(config: TrainConfig, like: Sequence[Path]) -> str:
+    """What the run may pay to real models, in a sentence: each environment's part of its episodes, at what one costs.
+    The orchestrator is the model that is trained, and is paid by nobody."""
+    episodes, total = episodes_of(config), sum(mix.weight for mix in config.environments)
+    low, likely, high = 0.0, 0.0, 0.0
+    for mix in config.environments:
+        made, name = training(mix), mix.env_id.rpartition("/")[2]
+        trials = trials_of(name, made, "random", SAMPLED_TASKS, config.seed, 1)
+        one = estimated(Contest(name, mix.train, "random", made, player("random", made), trials), like, len(trials))
+        part = episodes * mix.weight / total / one.trials
+        paid = [usd for role, usd in one.usd.items() if role not in ("all", ORCHESTRATOR)]
+        low, likely, high = (
+            so_far + part * sum(usd[at] for usd in paid) for at, so_far in enumerate((low, likely, high))
+        )
+    return f"{episodes:,.0f} episodes: $ {likely:.4g} ({low:.4g} to {high:.4g}), an estimate; nothing was spent"

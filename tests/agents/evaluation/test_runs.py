@@ -321,6 +321,16 @@ def test_an_estimate_says_what_a_run_would_cost_and_spends_nothing(
     assert 0 < low < likely < high
 
 
+def test_an_estimate_knows_the_prices_of_the_backends_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    price = "[models.beta]\nprice = {usd_per_mtok = {input = 1000, output = 1000}}\n"
+    (tmp_path / "b.toml").write_text(f'[endpoints.here]\nbase_url = "http://127.0.0.1:9/v1"\n[models."*"]\n{price}')
+    words = ["--env", "HLE-v0", "orchestrator=beta", "--backends", str(tmp_path / "b.toml"), "--policy", "chat"]
+    assert evaluate.main([*words, "--tasks", "2", "--estimate"]) == 0
+    found = re.search(r"orchestrator ([0-9.]+)", capsys.readouterr().out)
+    assert found is not None
+    assert float(found[1]) > 1  # dollars, of some thousand tokens
+
+
 def test_an_estimate_by_an_earlier_run_is_what_that_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--env", "ToolScale-v0", "--policy", "random"]
     assert evaluate.main([*words, "--tasks", "6", "--out", str(tmp_path / "run")]) == 0

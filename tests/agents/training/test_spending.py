@@ -54,3 +54,17 @@ def test_a_run_says_what_it_paid_holds_its_cap_and_goes_on_under_a_higher_one(
             assert round(told(out) * NANO) == sum(charge.nano_usd for charge in paid) <= cap * NANO
             assert ("--resume --spend-cap USD" in err) == bool(code)
             assert ("nothing is learnt from what was played last" in err) == bool(code)
+
+
+def test_an_estimate_says_what_a_run_may_pay_and_asks_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Loopback(reply) as server:
+        assert main(words(tmp_path, server, "--estimate")) == 0
+        assert not server.seen
+    out = capsys.readouterr().out
+    found = re.search(r"16 episodes: \$ ([0-9.]+) \(([0-9.]+) to ([0-9.]+)\), an estimate; nothing was spent", out)
+    assert found is not None, out
+    likely, low, high = map(float, found.groups())
+    assert 0 < low < likely < high
+    assert not (tmp_path / "run").exists()
