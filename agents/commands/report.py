@@ -15,13 +15,14 @@ from pathlib import Path
 import tyro
 
 from toolorchestra.agents.commands.console import DONE, command, say, say_aside
-from toolorchestra.agents.evaluation.rows import ROWS, read_learnt, read_rows
+from toolorchestra.agents.evaluation.rows import RETRIED, ROWS, read_learnt, read_rows
 from toolorchestra.agents.evaluation.summary import latest, read_planned, summarise
 from toolorchestra.agents.evaluation.summary_tables import as_text
 from toolorchestra.agents.reports import stages
 from toolorchestra.agents.reports.page import PageWritten, write_page, write_page_of_runs
 from toolorchestra.agents.reports.training_data import is_training, read_kept, seeds_table
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, ConfigError, require
+from toolorchestra.envs.money.prices import NANO, TOOL
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,9 @@ class ReportOptions:
     """Number of a run's own test tasks that are played in each environment, with --stages."""
     again: bool = False
     """Play again, with --stages, what was kept from an earlier call."""
+    paid: float | None = None
+    """Dollars that the provider says the models of these evaluations cost. Then it is said what of it their folders
+    know."""
 
     def __post_init__(self) -> None:
         require(self, AT_LEAST_ONE, "tasks")
@@ -61,6 +65,8 @@ def run(given: ReportOptions) -> int:
     if given.stages:
         _stages(given, trained)
     _tables(given.runs, trained)
+    if given.paid is not None:
+        say(reconciled(given.runs, given.paid))
     if given.out is not None and len(given.runs) > 1:
         _tell(write_page_of_runs(given.runs, given.out))
     else:
@@ -81,6 +87,21 @@ def _tables(runs: Sequence[Path], trained: Sequence[Path]) -> None:
         if (folder / ROWS).is_file():
             rows = latest(read_rows(folder))
             say(f"{folder}\n\n{as_text(summarise(rows, read_planned(folder), learnt=read_learnt(folder)))}")
+
+
+def reconciled(runs: Sequence[Path], usd: float) -> str:
+    """What a provider's count of the models' dollars says of what nobody has confirmed, in a sentence."""
+    files = [run / name for run in runs for name in (ROWS, RETRIED) if (run / name).is_file()]
+    rows = [row for file in files for row in read_rows(file)]
+    most = sum(row.nano_usd - row.nano_usd_by_role.get(TOOL, 0) for row in rows)
+    sure, paid = most - sum(row.unconfirmed_nano_usd for row in rows), round(usd * NANO)
+    known = f"the models' servers counted {sure / NANO:.9f} $, and {(most - sure) / NANO:.9f} $ are unconfirmed"
+    if paid < sure:
+        return f"{known}; the provider counts {(sure - paid) / NANO:.9f} $ less than its servers did"
+    if paid > most:
+        more = f"{(paid - most) / NANO:.9f} $ more than can be: was the key used elsewhere, or is a price another?"
+        return f"{known}; the provider counts {more}"
+    return f"{known}; of these {(paid - sure) / NANO:.9f} $ were paid, says the provider"
 
 
 def _stages(given: ReportOptions, trained: Sequence[Path]) -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents.evaluation.made_rows import made_row, write_run
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
-from toolorchestra.agents.evaluation.rows import PAID
+from toolorchestra.agents.commands.report import reconciled
+from toolorchestra.agents.evaluation.rows import PAID, RETRIED, line_of
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.journal import SpendJournal
 from toolorchestra.envs.money.prices import NANO, Price, Tokens, Usage
@@ -76,3 +78,14 @@ def test_a_journal_with_a_torn_end_is_read_and_a_strangers_is_refused(tmp_path: 
     path.write_text(good.replace(" 7,", " -7,") + "\n")
     with pytest.raises(ConfigError, match=r"line 1: expected a line of a run's journal \(a charge is whole"):
         SpendJournal.left(path)
+
+
+def test_a_providers_count_settles_what_is_unconfirmed(tmp_path: Path) -> None:
+    sure = made_row("a", nano_usd_by_role={"expert": 5 * NANO, "tool": NANO})
+    unread = made_row("b", nano_usd_by_role={"expert": 3 * NANO}, unconfirmed_nano_usd=2 * NANO)
+    write_run(tmp_path, [sure])
+    (tmp_path / RETRIED).write_bytes(line_of(unread))
+    known = "the models' servers counted 6.000000000 $, and 2.000000000 $ are unconfirmed; "
+    assert reconciled([tmp_path], 7) == f"{known}of these 1.000000000 $ were paid, says the provider"
+    assert reconciled([tmp_path], 5) == f"{known}the provider counts 1.000000000 $ less than its servers did"
+    assert reconciled([tmp_path], 9).startswith(f"{known}the provider counts 1.000000000 $ more than can be: ")
