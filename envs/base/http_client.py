@@ -329,7 +329,8 @@ class HttpPoster:
     ) -> Posted:
         headers = {"Authorization": authorization} if authorization else {}
         client = HttpClient()  # whose connections end with it: the next post may be another loop's
-        asked, said = client.exchange(method, f"{self.base_url}/{path}", headers, data, self._most_bytes), None
+        asked = client.exchange(method, f"{self.base_url}/{path}", headers, data, self._most_bytes)
+        said: str | None = None
         try:
             async with asyncio.timeout(self.deadline_seconds), asked:
                 said = await asked.text()

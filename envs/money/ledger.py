@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.money.journal import JOURNAL, SpendJournal
@@ -236,8 +237,7 @@ class Bill:
         most = self._sheet.charge(Usage(item, EXPERT, tokens, estimated=True, unconfirmed=True))
         hold = Hold(None, 0) if cap is None else await cap.hold(most.nano_usd, seconds)
         if journal is not None:
-            number = journal.sent(most)
-            hold.ended = lambda: journal.done(number)
+            hold.ended = partial(journal.done, journal.sent(most))
         return hold
 
 
