@@ -93,7 +93,8 @@ def reconciled(runs: Sequence[Path], usd: float) -> str:
     """What a provider's count of the models' dollars says of what nobody has confirmed, in a sentence."""
     files = [run / name for run in runs for name in (ROWS, RETRIED) if (run / name).is_file()]
     rows = [row for file in files for row in read_rows(file)]
-    most = sum(row.nano_usd - row.nano_usd_by_role.get(TOOL, 0) for row in rows)
+    learnt = sum(nano_usd for run in runs for nano_usd in read_learnt(run).values())
+    most = learnt + sum(row.nano_usd - row.nano_usd_by_role.get(TOOL, 0) for row in rows)
     sure, paid = most - sum(row.unconfirmed_nano_usd for row in rows), round(usd * NANO)
     known = f"the models' servers counted {sure / NANO:.9f} $, and {(most - sure) / NANO:.9f} $ are unconfirmed"
     if paid < sure:
