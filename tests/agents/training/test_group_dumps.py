@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests.agents.rollouts.test_grpo import group_of
 from tests.agents.training.test_trainer import COLD, SMALL, run, weights
+from tests.agents.training.trained_models import kept, same
 from toolorchestra.agents.configuration import environments
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.environments import chosen_tasks
@@ -84,11 +84,9 @@ def test_the_rewards_and_what_is_learnt_from_are_those_of_the_step(
 
 def test_dumping_changes_no_result(trained: Path, tmp_path: Path) -> None:
     without = begun_again(trained, tmp_path / "without", dump_every=0)
-    kept = torch.load(trained / "checkpoints" / "step-000003" / "engine.pt", weights_only=True)
-    first = torch.load(trained / "checkpoints" / "step-000000" / "engine.pt", weights_only=True)
-    got, expected = weights(without), kept["weights"]
-    assert all(torch.equal(got[name], expected[name]) for name in expected)
-    assert not all(torch.equal(first["weights"][name], expected[name]) for name in expected)
+    expected = kept(trained, 3)["weights"]
+    assert same(expected, weights(without))
+    assert not same(expected, kept(trained, 0)["weights"])
     assert (tmp_path / "without" / ROLLOUTS).read_bytes() == b""  # what the run had dumped is of steps done again
 
 

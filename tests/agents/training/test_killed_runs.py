@@ -8,10 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from tests.agents.training.trained_models import kept, same
 from tests.command_line import TOOLORCHESTRA
-from toolorchestra.agents.training import checkpoint
 
 STEPS, GROUPS = 6, 4
 SETTINGS = (
@@ -52,19 +50,11 @@ def steps_of(folder: Path) -> list[dict[str, Any]]:
     return [row for row in rows if row["kind"] == "train"]
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    last = checkpoint.latest(folder / "checkpoints")
-    assert last is not None
-    return dict(torch.load(last / "engine.pt", weights_only=True)["weights"])
-
-
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
     finish(tmp_path / "whole", 0)
     assert any(row["used"] for row in steps_of(tmp_path / "whole")), "no optimiser step was taken: it proves nothing"
     finish_after_a_kill(tmp_path / "killed", 0)
-    whole, killed = weights(tmp_path / "whole"), weights(tmp_path / "killed")
-    assert whole.keys() == killed.keys()
-    assert all(torch.equal(whole[name], killed[name]) for name in whole)
+    assert same(kept(tmp_path / "whole")["weights"], kept(tmp_path / "killed")["weights"])
 
 
 def test_a_killed_run_with_rollouts_beside_it_takes_each_group_once(tmp_path: Path) -> None:

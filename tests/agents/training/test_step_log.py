@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from tests.agents.training.even_source import ENV_ID, TASKS
 from tests.agents.training.test_trainer import COLD, configured, run, weights
+from tests.agents.training.trained_models import kept, same
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.evaluation.heldout import HeldOut
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group
@@ -101,11 +101,9 @@ def test_resumed_equals_uninterrupted_in_a_mix(mixed: TrainingRun, tmp_path: Pat
     shutil.copytree(mixed.folder, tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy" / "checkpoints" / "step-000002")
     resumed = run(tmp_path / "copy", MIX, resume=True)
-    at = {step: mixed.folder / "checkpoints" / f"step-{step:06d}" / "engine.pt" for step in (1, 2)}
-    before, after = (torch.load(path, weights_only=True)["weights"] for path in at.values())
-    assert any(not torch.equal(before[name], after[name]) for name in after)
-    got = weights(resumed)
-    assert all(torch.equal(got[name], after[name]) for name in after)
+    before, after = (kept(mixed.folder, step)["weights"] for step in (1, 2))
+    assert not same(before, after)
+    assert same(after, weights(resumed))
     numbers = [
         [{name: value for name, value in row.items() if not _timed(name)} for row in rows(made, "train")]
         for made in (mixed, resumed)

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from tests.agents.reports.test_page import parts
+from tests.agents.training.trained_models import kept, same
 from tests.command_line import unboxed
 from tests.two_texts import raises
 from toolorchestra.agents.commands.train import main as train_command
@@ -101,9 +102,7 @@ def test_resumed_equals_uninterrupted(whole: TrainingRun, tmp_path: Path, lost: 
     said: list[str] = []
     resumed = run(tmp_path / "copy", resume=True, said=said)
     assert f"resuming from step-{2 - lost:06d}" in said
-    kept = torch.load(whole.folder / "checkpoints" / "step-000002" / "engine.pt", weights_only=True)
-    got, expected = weights(resumed), kept["weights"]
-    assert all(torch.equal(got[k], expected[k]) for k in expected)
+    assert same(kept(whole.folder)["weights"], weights(resumed))
     steps = [(r["kind"], r["step"]) for r in read(tmp_path / "copy" / "metrics.jsonl")]
     assert sorted(steps) == sorted((r["kind"], r["step"]) for r in read(whole.folder / "metrics.jsonl"))
 
@@ -173,8 +172,7 @@ def test_settings_that_change_no_result_may_change_when_a_run_goes_on(whole: Tra
     said: list[str] = []
     resumed = run(tmp_path / "copy", seldom, resume=True, said=said)
     assert "from here on evaluate_every is 2; it was 1" in said
-    kept = torch.load(whole.folder / "checkpoints" / "step-000002" / "engine.pt", weights_only=True)
-    assert all(torch.equal(value, kept["weights"][name]) for name, value in weights(resumed).items())
+    assert same(kept(whole.folder)["weights"], weights(resumed))
     longer = run(tmp_path / "copy", replace(seldom, steps=3), resume=True)
     assert (longer.step, longer.config.steps) == (3, 3)
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.agents.training.test_trainer import COLD, SMALL, run, weights
+from tests.agents.training.trained_models import same
 from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.engines.base import Datum, LossParams, TrainingFailed
@@ -127,8 +127,7 @@ def test_a_run_with_two_processes_resumes_exactly(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "copy" / "checkpoints" / "step-000002")
     resumed = run(tmp_path / "copy", config, resume=True)
     resumed.rollouts.close()
-    got = weights(resumed)
-    assert all(torch.equal(got[name], expected[name]) for name in expected)
+    assert same(expected, weights(resumed))
 
 
 def test_a_process_that_is_gone_is_said_and_the_rest_ends() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,14 @@ def write_run(folder: Path, config: TrainConfig = WHOLE, scale: float = 0.4) -> 
     return folder
 
 
-def kept(folder: Path) -> dict[str, Any]:
-    """What the engine saved into the run's newest checkpoint."""
-    newest = checkpoint.all_of(folder / "checkpoints")[-1]
-    state: dict[str, Any] = torch.load(newest / "engine.pt", weights_only=True)
+def kept(folder: Path, step: int | None = None) -> dict[str, Any]:
+    """What the engine saved into a checkpoint of the run; the newest, where no step is named."""
+    places = folder / "checkpoints"
+    place = checkpoint.all_of(places)[-1] if step is None else places / f"step-{step:06d}"
+    state: dict[str, Any] = torch.load(place / "engine.pt", weights_only=True)
     return state
+
+
+def same(weights: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> bool:
+    """Whether others have these weights, to the bit."""
+    return bool(weights) and all(torch.equal(value, others[name]) for name, value in weights.items())
