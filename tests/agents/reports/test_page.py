@@ -21,6 +21,7 @@ from toolorchestra.agents.evaluation.rows import (
     MANIFEST,
     RETRIED,
     ROWS,
+    SEAL,
     TRAJECTORIES,
     EvaluationRow,
     line_of,
@@ -70,6 +71,7 @@ def copied(run: Path, place: Path, change: Callable[[dict[str, Any]], None]) -> 
         lines = [json.loads(line) for line in (run / name).read_text().splitlines()]
         for line in lines:
             change(line)
+            line.pop(SEAL, None)
         (place / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
     return place
 
