@@ -66,7 +66,7 @@ class _Wanted(NamedTuple):
 class FollowedRequests:
     """A task's requests as its user follows them. `writes` names the tools that change something."""
 
-    __slots__ = ("_changes", "_requests", "_task", "_verbs", "_wanted", "_words", "_writes", "changing")
+    __slots__ = ("_changes", "_own", "_requests", "_task", "_verbs", "_wanted", "_words", "_writes", "changing")
 
     def __init__(self, task: SqlTask, writes: frozenset[str]) -> None:
         self._task = task
@@ -77,6 +77,7 @@ class FollowedRequests:
         self._wanted: tuple[tuple[_Wanted, ...], ...] = tuple(zip(*along, strict=True))
         self.changing = frozenset(n for n, ways in enumerate(self._wanted) if any(wanted.own for wanted in ways))
         """The requests that change something."""
+        self._own: dict[frozenset[int], dict[int, list[set[str]]]] = {}
         self._words: dict[int, frozenset[str]] = {}
         self._changes: dict[int, frozenset[frozenset[str]]] = {}
         self._verbs: dict[int, frozenset[str]] = {}
@@ -163,14 +164,16 @@ class FollowedRequests:
         open_ = self.changing.intersection(shown)
         if len(open_) < 2:
             return open_
-        own = self._own_values(open_)
+        if open_ not in self._own:
+            self._own[open_] = self._own_values(open_)
+        own = self._own[open_]
         spelt = [
             n for n in open_ if self._named(n, text) and any(all(mentions(text, v) for v in way) for way in own[n])
         ]
         if not spelt:
             return open_
-        rest = content(text).difference(*(self._all_words(number) for number in spelt))
-        named = (n for n in open_ if rest & self.words(n) or any(mentions(text, v) for way in own[n] for v in way))
+        rest, others = content(text).difference(*map(self._all_words, spelt)), open_.difference(spelt)
+        named = (n for n in others if rest & self.words(n) or any(mentions(text, v) for way in own[n] for v in way))
         return frozenset([*spelt, *named])
 
     def _own_values(self, numbers: Collection[int]) -> dict[int, list[set[str]]]:
@@ -248,6 +251,12 @@ def content(text: str) -> frozenset[str]:
 def spoken_call(action: GoldCall) -> str:
     """A call's name and values as words."""
     return " ".join([action.name.replace("_", " "), *map(str, action.arguments.values())])
+
+
+@lru_cache(maxsize=64)
+def spoken_names(tools: frozenset[str]) -> tuple[frozenset[str], ...]:
+    """The words of each tool's name."""
+    return tuple(content(name.replace("_", " ")) for name in tools)
 
 
 _KINDS = (

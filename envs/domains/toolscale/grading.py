@@ -408,7 +408,7 @@ def _is_told(task: SqlTask, info: str, told: Sequence[str]) -> bool:
     return any(mentions(text, info, in_words=in_words) for text in told)
 
 
-class _Place(NamedTuple):
+class _ShownField(NamedTuple):
     """A field of the gold path's results that shows what must be told."""
 
     call: GoldCall
@@ -418,10 +418,10 @@ class _Place(NamedTuple):
     after: tuple[GoldCall, ...]
 
 
-def _places(task: SqlTask, database: SqlDatabase) -> dict[str, list[_Place]]:
+def _places(task: SqlTask, database: SqlDatabase) -> dict[str, list[_ShownField]]:
     """Where, for each value that must be told, the gold path's results show it. A running figure, such as a balance, is
     another one there for an agent that takes the requests in another order."""
-    domain, found = database.domain, dict[str, list[_Place]]()
+    domain, found = database.domain, dict[str, list[_ShownField]]()
     session = DatabaseSession(database)
     try:
         for number, call in enumerate(task.actions):
@@ -433,7 +433,7 @@ def _places(task: SqlTask, database: SqlDatabase) -> dict[str, list[_Place]]:
                     after = tuple(task.actions[n] for n in writes if n > number)
                     for info in request.inform:
                         shown = (path for path, value in fields if mentions(value, info))
-                        found.setdefault(info, []).extend(_Place(call, path, before, after) for path in shown)
+                        found.setdefault(info, []).extend(_ShownField(call, path, before, after) for path in shown)
     except ToolError:
         return {}  # a task that nobody has proven
     finally:
@@ -450,7 +450,7 @@ def _fields(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
             yield (*path, name), str(part)
 
 
-def _as_it_came(places: Iterable[_Place], calls: Sequence[Called]) -> Iterator[str]:
+def _as_it_came(places: Iterable[_ShownField], calls: Sequence[Called]) -> Iterator[str]:
     """The values that an agent's own results show in the same fields."""
     made = [called.action for called in calls]
     for place in places:

@@ -120,7 +120,7 @@ _NEGATIVE = _any_of(
     r"\b(?:is|be|say|saying) (?:a |you )?no\b(?=\W*$| to\b)",
     r"\b(?:there is|there's|there are) none\b",
     r"\b(?:hands are tied|out of my hands|beyond my (?:powers?|control)|outside (?:what|of what)|ship has sailed)\b",
-    r"\b(?:past the deadline|door is closed|stays? as (?:it is|they are)|too (?:early|soon))\b",
+    r"\b(?:past the deadline|stays? as (?:it is|they are)|too (?:early|soon))\b",
     r"\b(?:declin|refus|reject|denied|deny|exclud|unfortunately|regret|too late)",
 )
 _CITES = re.compile(r"\b(?:polic(?:y|ies)|rules?|terms|conditions?|regulations?|guidelines?)\b")
@@ -271,10 +271,16 @@ _SHORT = 12
 """Characters that a sentence of somebody's own has, at least."""
 
 
+def sentences(said: Iterable[str]) -> tuple[str, ...]:
+    """The sentences of what somebody said, but for those of a word or two."""
+    parts = dict.fromkeys(part for one in said for part in _SENTENCE_END.split(one))
+    return tuple(part for part in parts if len(part) >= _SHORT)
+
+
 def without_quotes(text: str, said: Iterable[str]) -> str:
     """A message without the sentences that it repeats of its listener's: "I can't come" refuses nothing then."""
-    for sentence in (part for one in said for part in _SENTENCE_END.split(one)):
-        if len(sentence) >= _SHORT and sentence in text:
+    for sentence in said:
+        if sentence in text:
             text = text.replace(sentence, "")
     return text
 

@@ -1,12 +1,11 @@
-"""The simulated customers: one scripted from the scenario, one played by a model. Neither knows the gold actions.
+"""The simulated customer that a script plays from the scenario, without knowing the gold actions.
 
-The script answers what it is asked (by keyword), confirms what it wants, waits when it is asked to, objects to a
-refusal where its scenario says so, brings its requests one after the other, and says ###STOP### when it has no more. It
-goes by what it knows (followed_requests.py): a request is over when it was told what it asked for and something was
-done about it, or when it was refused. While a change is still to be made, a message that names it, and a question about
-it that yes would answer, ask for its yes, whatever their form. Told that all is done before anything was, it asks back,
-once. It corrects a confirmation that names a detail of its own with another value, and cannot judge what else it is
-told, so it is for training and tests; reported scores want a model as the user.
+It answers what it is asked (by keyword), confirms what it wants, waits when it is asked to, objects to a refusal where
+its scenario says so, brings its requests one after the other, and says ###STOP### when it has no more. It goes by what
+it knows (followed_requests.py): a request is over when it was told what it asked for and something was done about it,
+or when it was refused. While a change is still to be made, a message that names it, or a question about it that yes
+would answer, asks for its yes. It corrects a confirmation that names a detail of its own with another value, and cannot
+judge what else it is told, so it is for training and tests; reported scores want a model as the user (model_user.py).
 """
 
 from __future__ import annotations
@@ -14,11 +13,16 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from toolorchestra.envs.domains.toolscale import heard
-from toolorchestra.envs.domains.toolscale.followed_requests import EpisodeSoFar, FollowedRequests, alike, content
+from toolorchestra.envs.domains.toolscale.followed_requests import (
+    EpisodeSoFar,
+    FollowedRequests,
+    alike,
+    content,
+    spoken_names,
+)
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask, UserFact
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.tools.tool_config import Half
@@ -49,8 +53,7 @@ UNKNOWN = (
 )  # fmt: skip
 YES = (
     "Yes, please go ahead.", "Yes.", "Yes, that's right.", "Correct, please do.", "Yes, do it.",
-    "That is what I want, yes.",
-    "Please proceed.", "Confirmed.", "Yes, I confirm.", "Sounds right, go on.",
+    "That is what I want, yes.", "Please proceed.", "Confirmed.", "Yes, I confirm.", "Sounds right, go on.",
 )  # fmt: skip
 ALL_OF_IT = (
     "That goes for all that I asked for.", "All of it, please.", "I mean everything I have asked for.",
@@ -151,12 +154,13 @@ class SqlUserReply(NamedTuple):
 class SqlScriptedUser:
     """One task's user. Its wording follows from the seed; `half` leaves it a half of its sentences."""
 
-    __slots__ = ("_half", "_seed", "_together", "task")
+    __slots__ = ("_half", "_own", "_seed", "_together", "task")
 
     def __init__(self, task: SqlTask, seed: int, half: Half | None = None) -> None:
         self.task = task
         self._seed = seed
         self._half = half
+        self._own: tuple[str, ...] | None = None
         self._together = random.Random(seed ^ 0x705E).random() < 0.3 and not any(r.first for r in task.requests)
 
     def _rng(self, turn: int) -> random.Random:
@@ -199,7 +203,7 @@ class SqlScriptedUser:
 
     def _answered(self, mood: Mood, text: str, progress: EpisodeSoFar | None, rng: random.Random) -> SqlUserReply:
         wanted = self._followed(progress).verbs(mood.request) if progress else frozenset()
-        said = heard.read(self._without_own_words(mood, text), wanted)
+        said = heard.read(self._without_own_words(text), wanted)
         asked = self._asked(mood, said, progress)
         if self._takes_back(mood, said, asked, progress):
             return self._taken_back(mood)
@@ -387,9 +391,9 @@ class SqlScriptedUser:
         if progress is not None:
             followed = self._followed(progress)
             agrees_to = followed.asked_about(self._shown(mood), text) or agrees_to
-            left = [number for number in agrees_to if followed.undone(number, progress)]
-            if len(left) > 1 and agrees_to >= followed.changing.intersection(self._shown(mood)):
-                yes = f"{yes} {self._one_of(ALL_OF_IT, rng)}"
+            if len(agrees_to) > 1 and agrees_to >= followed.changing.intersection(self._shown(mood)):
+                left = sum(followed.undone(number, progress) for number in agrees_to)
+                yes = f"{yes} {self._one_of(ALL_OF_IT, rng)}" if left > 1 else yes
         return SqlUserReply(" ".join([yes, *told]), mood._replace(lost=0), agrees_to)
 
     def _foreign(self, mood: Mood, text: str, progress: EpisodeSoFar) -> bool:
@@ -400,21 +404,22 @@ class SqlScriptedUser:
         much = sum(len(word) > 4 and word.isalpha() for word in proposed) >= MUCH
         if much and len(about) < 2 and len(proposed & progress.subject) < 2:
             return True
-        named = (said for said in _spoken_names(progress.writes) if len(said) > 1 and said <= proposed)
+        named = (said for said in spoken_names(progress.writes) if len(said) > 1 and said <= proposed)
         return any(about < said for said in named)
 
     def _shown(self, mood: Mood) -> range:
         """The requests that the agent may know of."""
         return range(len(self.task.requests) if self._together else mood.request + 1)
 
-    def _without_own_words(self, mood: Mood, text: str) -> str:
-        said = [self.said(n, took_back=took_back) for n in self._shown(mood) for took_back in (False, True)]
-        return heard.without_quotes(text, said)
+    def _without_own_words(self, text: str) -> str:
+        if self._own is None:
+            each = [(number, late) for number in range(len(self.task.requests)) for late in (False, True)]
+            self._own = heard.sentences(self.said(number, took_back=late) for number, late in each)
+        return heard.without_quotes(text, self._own)
 
     def _mistaken(self, mood: Mood, text: str) -> dict[int, heard.Wrong]:
         """What a confirmation gets wrong of the requests that the agent may know of, by number."""
-        known = self.task.once(heard.details)
-        text = self._without_own_words(mood, text)
+        known, text = self.task.once(heard.details), self._without_own_words(text)
         wrong = {number: heard.wrong(known[number], text) for number in self._shown(mood)}
         return {number: found for number, found in wrong.items() if found}
 
@@ -478,11 +483,6 @@ class SqlScriptedUser:
         if mood.lost + 1 >= PATIENCE:
             return SqlUserReply(f"This leads nowhere. {LOST}", mood)
         return SqlUserReply(sentence.format(say=self._request_said(mood)), mood._replace(lost=mood.lost + 1))
-
-
-@lru_cache(maxsize=64)
-def _spoken_names(tools: frozenset[str]) -> tuple[frozenset[str], ...]:
-    return tuple(content(name.replace("_", " ")) for name in tools)
 
 
 def _facts_until(task: SqlTask, number: int) -> tuple[UserFact, ...]:

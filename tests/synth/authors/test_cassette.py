@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.synth import runs
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.types import Message
+from toolorchestra.envs.models import ChatRequest
 from toolorchestra.synth import make_domain, prove
+from toolorchestra.synth.authors.model_author import GIVES_UP, ScriptedParts
 from toolorchestra.synth.storage import Journal
 
 TAPE = Path(__file__).parent / "data" / "library-standin.cassette.jsonl"
@@ -27,6 +31,14 @@ def test_the_cassette_plays_the_whole_path_and_every_task_is_proven(
     ids = [json.loads(line)["id"] for line in _tasks(out)]
     assert len(ids) == 30
     assert prove.check_tasks(str(out), ids).faults == ()
+
+
+def test_a_stand_in_that_reads_tasks_gives_up() -> None:
+    talk = ("Solve the task.", "Hello! How can I help you today?", "Renew my loan.")
+    messages = tuple(
+        Message(role=role, content=text) for role, text in zip(("system", "assistant", "user"), talk, strict=True)
+    )
+    assert ScriptedParts(runs.texts())(ChatRequest("standin", "judge", messages)) == GIVES_UP
 
 
 def _tasks(folder: Path) -> list[str]:
