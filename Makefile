@@ -88,7 +88,7 @@ bench: .venv/.done
 
 # 2,000 episodes over backends that break; everything that an agent may write; and ten minutes of 512 episodes at once.
 robustness: .venv/.done
-	$(BIN)/python -m scripts.chaos
+	$(BIN)/python -m scripts.chaos --sockets 2000
 	$(BIN)/python -m scripts.fuzz
 	$(BIN)/python -m scripts.soak
 

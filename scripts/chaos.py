@@ -13,8 +13,11 @@ import sys
 import time
 
 import toolorchestra  # noqa: F401 - registers the ids
+from tests.agents.evaluation.test_endpoint_evaluation import PRICE, expert, over_chaos
 from tests.support.chaos_runs import MOST_FINDINGS, ChaosReport, chaos_run, covered
+from tests.support.chaos_server import SERVER_FAULTS, SILENT, ChaosReplies
 from toolorchestra.envs.money.prices import NANO
+from toolorchestra.envs.money.spend_cap import SpendCap
 
 
 def row(report: ChaosReport, seconds: float) -> str:
@@ -24,12 +27,36 @@ def row(report: ChaosReport, seconds: float) -> str:
     return f"| {report.env_id.removeprefix('ToolOrchestra/')} | {' | '.join(map(str, cells))} |"
 
 
+def over_sockets(episodes: int, seed: int, rate: float) -> list[str]:
+    """Half of them whole and half streamed, over a server that is paid for what nobody reads; what is wrong."""
+    print(
+        "\n| | episodes | requests | unread | $ counted = in the ledgers | $ the server is paid | $ in ledgers = cap |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    faults, wrong = [name for name in SERVER_FAULTS if name not in SILENT or name == "too late"], []
+    for stream in (False, True):
+        cap, chaos = SpendCap(1000), ChaosReplies(expert, seed, rate, faults)
+        played = over_chaos(chaos, "FRAMES-v0", episodes // 2, cap, stream=stream, deadline_seconds=2.0)
+        charges = [charge for one in played for charge in one.charges]
+        models = [charge for charge in charges if charge.role != "tool"]
+        sure = sum(charge.nano_usd for charge in models if not charge.usage.estimated)
+        spent = sum(charge.nano_usd for charge in charges)
+        real = chaos.real_nano_usd(PRICE)
+        if not (sure == chaos.nano_usd(PRICE) and real <= sum(c.nano_usd for c in models)
+                and spent == round(cap.spent_usd * NANO)):  # fmt: skip
+            wrong.append(f"over a socket: counted {sure}, paid {real}, in ledgers {spent}, cap {cap.spent_usd}")
+        cells = (len(played), chaos.made.total(), len(chaos.unread), *(f"{n / NANO:.9f}" for n in (sure, real, spent)))
+        print(f"| {'streamed' if stream else 'in one piece'} | {' | '.join(map(str, cells))} |", flush=True)
+    return wrong
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=2000, help="in all, over all environments")
     parser.add_argument("--rate", type=float, default=0.3, help="the share of calls with a fault")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sockets", type=int, default=0, help="so many more of FRAMES over a server on a real socket")
     given = parser.parse_args()
     envs = covered()
     print(
@@ -45,6 +72,8 @@ def main() -> int:
         report = chaos_run(env_id, given.episodes // len(envs), given.seed, given.rate)
         print(row(report, time.monotonic() - began), flush=True)
         findings += [f"{env_id}: {finding}" for finding in report.findings]
+    if given.sockets:
+        findings += over_sockets(given.sockets, given.seed, given.rate)
     print("", *findings[:MOST_FINDINGS], sep="\n")
     return 1 if findings else 0
 
