@@ -35,7 +35,7 @@ from toolorchestra.agents.commands.evaluation_setup import (
 from toolorchestra.agents.evaluation.estimate import estimated
 from toolorchestra.agents.evaluation.rows import SUMMARY, EvaluationRow
 from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, digest_of_run, left_out, planned_of, simulated
-from toolorchestra.agents.evaluation.statistics import share_of
+from toolorchestra.agents.evaluation.statistics import share_of, tasks_to_show
 from toolorchestra.agents.evaluation.summary import summarise, tally
 from toolorchestra.agents.evaluation.summary_tables import as_text
 from toolorchestra.agents.policies.base import unreal
@@ -156,6 +156,8 @@ def _estimate(like: Sequence[Path], contests: Sequence[Contest], at_once: int) -
         say(str(one))
     low, likely, high = total
     say(f"in all $ {likely:.4g} ({low:.4g} to {high:.4g}), an estimate; nothing was spent")
+    shown = ", ".join(f"{points} points from about {tasks_to_show(points):,} tasks on" for points in (20, 10, 5))
+    say(f"between two policies on the same tasks a difference is shown of {shown}, fewer where they mostly agree")
     return DONE
 
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolorchestra.agents.evaluation.rows import EvaluationRow, bill_of, read_rows
 from toolorchestra.agents.evaluation.runs import Contest
-from toolorchestra.agents.evaluation.simulated_evaluation import played
-from toolorchestra.agents.evaluation.statistics import quantile
-from toolorchestra.agents.policies.baselines import baseline
+from toolorchestra.agents.evaluation.statistics import Z
+from toolorchestra.agents.policies.base import PlayerOptions, unreal
+from toolorchestra.agents.policies.baselines import PREFIX as ALWAYS
+from toolorchestra.agents.policies.players import NAMES, playable, player
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.questions.source import QaSource
+from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
-from toolorchestra.envs.money.prices import NANO
+from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, PriceSheet
+from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 
 SAMPLED_TASKS = 20
 LOW, HIGH = "cheapest", "strongest"
-"""Players of the simulated tasks: a run will hardly cost less than the one, or more than the other."""
+"""Who plays the simulated tasks in place of a model: a run will hardly cost less than the one, or more than the
+other."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +93,36 @@ def estimated(contest: Contest, like: Sequence[Path], at_once: int) -> CostEstim
             f"nothing says what {name} costs; play a few of its tasks first, and name the folder of that run in like",
             command_line="--tasks 5 --out FOLDER, and then --estimate FOLDER",
         )
-    sheet = contest.made.start(contest.trials[0].seed).episode.sheet
-    plays: dict[str, list[OneTrial]] = {}
-    for player in (LOW, HIGH):
-        ended_by = [played(simulated, baseline(player), trial.seed) for trial in contest.trials[:SAMPLED_TASKS]]
-        ledgers = [episode.ledger.reprice(sheet) for episode in ended_by]
-        bills = [bill_of([*ledger]) for ledger in ledgers]
-        plays[player] = [
-            OneTrial(bill["nano_usd_by_role"], bill["tokens"], episode.ledger.seconds, sum(episode.calls.values()))
-            for bill, episode in zip(bills, ended_by, strict=True)
-        ]
-    basis = f"simulated plays of {len(plays[LOW])} of its tasks, by {LOW} and by {HIGH}"
-    return _summed(name, contest, basis, plays[LOW], plays[HIGH], at_once)
+    seeds = [trial.seed for trial in contest.trials[:SAMPLED_TASKS]]
+    ruled = (contest.policy in NAMES or contest.policy.startswith(ALWAYS)) and not playable(contest.policy, simulated)
+    who = (contest.policy,) if ruled else (LOW, HIGH)
+    sheet, asked = contest.made.start(seeds[0]).episode.sheet, not ruled or unreal(contest.made)
+    plays = [_trials(asyncio.run(_episodes(simulated, name, seeds)), sheet, asked=asked) for name in who]
+    basis = f"simulated plays of {len(seeds)} of its tasks, by {' and by '.join(who)}"
+    return _summed(name, contest, basis, plays[0], plays[-1], at_once)
+
+
+async def _episodes(made: EpisodeFactory, name: str, seeds: Sequence[int]) -> list[Episode]:
+    """Episodes of simulated experts, played to their end."""
+    who, gates, ended = player(name, made, 0, PlayerOptions(fit_tasks=SAMPLED_TASKS)), Gates(), []
+    for seed in seeds:
+        episode = made.start(seed).episode
+        await begin(episode, gates)
+        while not episode.over:
+            await advance(episode, (await who.move(episode)).text, gates)
+        ended.append(episode)
+    return ended
+
+
+def _trials(episodes: Sequence[Episode], sheet: PriceSheet, *, asked: bool) -> list[OneTrial]:
+    """Bills of episodes under another price sheet; without the orchestrator where no model is asked to be one."""
+    trials = []
+    for episode in episodes:
+        charges = [one for one in episode.ledger.reprice(sheet) if asked or one.usage.role != ORCHESTRATOR]
+        bill = bill_of(charges)
+        calls = sum(episode.calls.values())
+        trials.append(OneTrial(bill["nano_usd_by_role"], bill["tokens"], episode.ledger.seconds, calls))
+    return trials
 
 
 def _of_row(row: EvaluationRow) -> OneTrial:
@@ -130,12 +154,13 @@ def _summed(
 
 
 def _range(low: Sequence[float], high: Sequence[float], count: int) -> tuple[float, float, float]:
-    """Give from, likely and to, of so many trials: where both are one sample, the tenth and the ninetieth
-    percentile."""
-    likely = count * _mean([*low, *high])
-    if low is high or low == high:
-        return count * (quantile(low, 0.1) or 0.0), likely, count * (quantile(high, 0.9) or 0.0)
-    return count * _mean(low), likely, count * _mean(high)
+    """Give from, likely and to, of so many trials: where both are one sample, where their sum is with 95 %."""
+    likely = _mean([*low, *high])
+    if low != high:
+        return count * _mean(low), count * likely, count * _mean(high)
+    squares = sum((value - likely) ** 2 for value in low) / max(1, len(low) - 1)
+    reach = Z * math.sqrt(squares * (1 / len(low) + 1 / count))
+    return count * max(0.0, likely - reach), count * likely, count * (likely + reach)
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -331,6 +331,19 @@ def test_an_estimate_knows_the_prices_of_the_backends_file(tmp_path: Path, capsy
     assert float(found[1]) > 1  # dollars, of some thousand tokens
 
 
+@pytest.mark.parametrize("policy", ["cheapest", "random"])
+def test_an_estimate_is_of_the_policy_that_is_to_play(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--env", "HLE-v0", "--tasks", "60", "--policy", policy]
+    assert evaluate.main([*words, "--estimate"]) == 0
+    said = capsys.readouterr().out
+    _, low, high = in_all(said)
+    assert f"of its tasks, by {policy}\n" in said
+    assert "5 points from about 1,570 tasks on" in said
+    assert evaluate.main(words) == 0
+    (spent,) = re.findall(r"^([\d.]+) \$ for the trials", capsys.readouterr().out, re.M)
+    assert low < float(spent) < high
+
+
 def test_an_estimate_by_an_earlier_run_is_what_that_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--env", "ToolScale-v0", "--policy", "random"]
     assert evaluate.main([*words, "--tasks", "6", "--out", str(tmp_path / "run")]) == 0
