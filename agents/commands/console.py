@@ -65,9 +65,9 @@ def command(
         _hush()
         return FAILED
     except OSError as err:
-        if err.errno not in _CURES:
+        if (cure := _CURES.get(err.errno or 0)) is None:
             raise
-        return _say(f"error: {err}; {_CURES[err.errno]}", FAILED)
+        return _say(f"error: {err}; {cure}", FAILED)
     except KeyboardInterrupt:
         return _say(f"\n{stopped}" if sys.stderr.isatty() else stopped, STOPPED)
 

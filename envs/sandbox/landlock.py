@@ -131,7 +131,7 @@ class LandlockSandbox:
                 said = await asyncio.wrap_future(future)
         except TimeoutError:
             server.drop(number)
-            raise Outage(f"the sandbox had no place free for {self.queue_seconds:g} s; raise most_children") from None
+            raise Outage(f"the sandbox had no place free for {self.queue_seconds:g} s; play fewer at once") from None
         except asyncio.CancelledError:
             server.drop(number)
             raise

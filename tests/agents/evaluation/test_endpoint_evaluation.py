@@ -178,6 +178,7 @@ def test_a_source_of_ones_own_has_models_for_its_tools_and_for_who_plays_it(tmp_
     assert cap.spent_usd == pytest.approx(played.nano_usd / NANO) != 0
     assert len(tape.read_text().splitlines()) >= 3
     episode = factory(source, backends=file, orchestrator="my-model").start(1).episode
+    assert episode.context.models is not None
     for again in (pickle.loads(pickle.dumps(episode)), copy.deepcopy(episode)):
         assert again.context.models() is episode.context.models()
 
