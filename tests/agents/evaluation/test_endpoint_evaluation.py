@@ -8,6 +8,7 @@ import copy
 import json
 import pickle
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -361,14 +362,14 @@ PIECE = 12
 """Characters of a key that are told as a key."""
 
 
-def echo(asked: ReceivedRequest) -> ServerReply:
+def echo(asked: ReceivedRequest, known: Counter[str]) -> ServerReply:
     """The key in errors, in answers, before and behind a cut, in calls, and beside a good reply. Streamed it comes in
     pieces, and stands in what had come when a stream broke off, in events that are none and in errors between them."""
     key = asked.headers.get("authorization", "").removeprefix("Bearer ")
     assert key == CANARY
     ways = [
         ServerReply(f"bad key {key}", 500),
-        ServerReply(f"{'x' * 280} {key}", 402),
+        ServerReply(f"{'x' * 280} {key}", 451),
         ServerReply(f"no {key}", 400),
         ServerReply(body=f"not JSON {key}"),
         ServerReply(body={"choices": [], "said": key}),
@@ -385,7 +386,9 @@ def echo(asked: ReceivedRequest) -> ServerReply:
         ServerReply(body=f'data: {{"error": {{"message": "{"x" * 240}{key}"}}}}\n\n'),
         ServerReply(body=f"event: error\ndata: {'x' * 240}{key}\n\n"),
     ]
-    return ways[asked.number // 2 % len(ways)] if asked.number % 2 else expert(asked)
+    known[model := str(asked.json["model"])] += 1
+    first = known[model] <= 20  # a model that never answered would end the run by its first refusal
+    return ways[asked.number // 2 % len(ways)] if asked.number % 2 and not first else expert(asked)
 
 
 @pytest.mark.parametrize("stream", ["false", "true"])
@@ -394,7 +397,8 @@ def test_a_key_that_a_server_sends_back_is_nowhere(
 ) -> None:
     monkeypatch.setenv("CANARY_KEY", CANARY)
     run, tape = tmp_path / "run", tmp_path / "tape.jsonl"
-    with Loopback(echo) as server:
+    known: Counter[str] = Counter()
+    with Loopback(lambda asked: echo(asked, known)) as server:
         (tmp_path / "b.toml").write_text(
             f'[endpoints.here]\nbase_url = "{server.base_url}"\nkey_env = "CANARY_KEY"\nfailures_to_open = 1000\n'
             '[models."*"]\nretries = 1\ndeadline_seconds = 20.0\n'
