@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from toolorchestra.agents.evaluation.frontier import ORACLE, PolicyFrontier, PolicyPoint, frontier
+from toolorchestra.agents.evaluation.frontier import ANY_RIGHT, ORACLE, PolicyFrontier, PolicyPoint, frontier
 from toolorchestra.agents.evaluation.rows import MANIFEST, EvaluationRow, read_rows
 from toolorchestra.agents.evaluation.statistics import (
     Interval,
@@ -430,7 +430,13 @@ def _said(c: PairedComparison) -> list[str]:
 def _front_table(front: PolicyFrontier) -> Table:
     head = ["policy", "front", "%", "¢", "PerfGain", "CostSave", "ParetoDist", "nAUC", "RCI"]
     rows = [_point(point) for point in sorted(front.points, key=lambda p: (p.cents, p.policy))]
-    oracle = [ORACLE, "", f"{100 * front.oracle_accuracy:.1f}", number(front.oracle_cents), *["-"] * 5]
+    oracle = [
+        ORACLE if front.cross_fitted else ANY_RIGHT,
+        "",
+        f"{100 * front.oracle_accuracy:.1f}",
+        number(front.oracle_cents),
+        *["-"] * 5,
+    ]
     return [head, *rows, oracle]
 
 

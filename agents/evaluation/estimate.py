@@ -76,9 +76,9 @@ def _simulated(made: EpisodeFactory) -> EpisodeFactory | None:
     return EpisodeFactory(type(source)(source.tools), replace(made.settings, spend_cap=None, prices=made.sheet), {})
 
 
-def estimated(contest: Contest, like: Sequence[Path], at_once: int) -> CostEstimate:
-    """Estimate one contest, by the folders of earlier runs (`like`) or by simulated plays. Raises ConfigError where
-    neither says anything."""
+def estimated(contest: Contest, like: Sequence[Path], at_once: int, *, learns: bool = False) -> CostEstimate:
+    """Estimate one contest, by the folders of earlier runs (`like`) or by simulated plays. A policy that `learns` while
+    it plays may come to play any way. Raises ConfigError where neither says anything."""
     name = f"{contest.env} {contest.split} {contest.policy}"
     if like:
         rows = [row for folder in like for row in read_rows(folder) if row.status == "ended"]
@@ -95,7 +95,7 @@ def estimated(contest: Contest, like: Sequence[Path], at_once: int) -> CostEstim
         )
     seeds = [trial.seed for trial in contest.trials[:SAMPLED_TASKS]]
     ruled = (contest.policy in NAMES or contest.policy.startswith(ALWAYS)) and not playable(contest.policy, simulated)
-    who = (contest.policy,) if ruled else (LOW, HIGH)
+    who = (contest.policy,) if ruled and not learns else (LOW, HIGH)
     sheet, asked = contest.made.start(seeds[0]).episode.sheet, not ruled or unreal(contest.made)
     plays = [_trials(asyncio.run(_episodes(simulated, name, seeds)), sheet, asked=asked) for name in who]
     basis = f"simulated plays of {len(seeds)} of its tasks, by {' and by '.join(who)}"

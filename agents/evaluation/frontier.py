@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from toolorchestra.agents.evaluation.rows import EvaluationRow
 
-ORACLE = "task oracle"
+ORACLE, ANY_RIGHT = "task oracle", "any right"
 TaskTrial = tuple[str, int]
 """A task and one of its trials."""
 
@@ -53,8 +53,11 @@ class PolicyFrontier:
     best_single: str
     """The most accurate of the single policies; the cheaper of equals."""
     oracle_accuracy: float
-    """Accuracy of taking each task's cheapest best policy."""
+    """Accuracy of taking each task's cheapest best policy. Where each task has several trials it is chosen by the
+    others and judged by each in turn; with one trial it is whether any policy was right, which no choice comes to."""
     oracle_cents: float
+    cross_fitted: bool
+    """Whether it was judged by trials that did not choose it."""
     nauc: float
     """nAUC of all policies together."""
     trials: int
@@ -98,13 +101,20 @@ def frontier(
     plane = _plane(trials, known)
     best = min(singles or plane.right, key=lambda p: (-plane.accuracy(p), plane.cost(p), p))
     front = {p for p in plane.right if not any(_dominates(plane, other, p) for other in plane.right)}
-    best_choices = [_oracle_choice(plane, task) for task in plane.tasks]
+    oracle = _cross_fitted(trials, known)
+    cross_fitted = oracle is not None
+    if oracle is None:
+        choices = list(enumerate(_oracle_choice(plane, task) for task in plane.tasks))
+        oracle = (
+            _mean([plane.right[p][task] for task, p in choices]),
+            _mean([plane.cents[p][task] for task, p in choices]),
+        )
     points = [_point(plane, policy, best, front, _bounds(rows, every)) for policy, rows in trials.items()]
     return PolicyFrontier(
         tuple(points),
         best,
-        _mean([plane.right[policy][task] for task, policy in enumerate(best_choices)]),
-        _mean([plane.cents[policy][task] for task, policy in enumerate(best_choices)]),
+        *oracle,
+        cross_fitted,
         _area(plane, list(plane.right)),
         len(known),
         len(every) - len(known),
@@ -153,6 +163,26 @@ def _bounds(rows: Mapping[TaskTrial, EvaluationRow], every: Sequence[TaskTrial])
         by_task.setdefault(key[0], []).append(_right(rows.get(key)))
     low = _mean([_mean([value or 0.0 for value in values]) for values in by_task.values()])
     return low, low + _mean([_mean([float(value is None) for value in values]) for values in by_task.values()])
+
+
+def _cross_fitted(
+    trials: Mapping[str, Mapping[TaskTrial, EvaluationRow]], known: Sequence[TaskTrial]
+) -> tuple[float, float] | None:
+    """Accuracy and cents of the policy that a task's other trials choose; None where a task has no other trial."""
+    by_task: dict[str, list[TaskTrial]] = {}
+    for key in known:
+        by_task.setdefault(key[0], []).append(key)
+    if min(map(len, by_task.values())) < 2:
+        return None
+    right, cents = [], []
+    for keys in by_task.values():
+        chosen = []
+        for key in keys:
+            rest = _plane(trials, [other for other in keys if other != key])
+            chosen.append(trials[_oracle_choice(rest, 0)][key])
+        right.append(_mean([row.right or 0.0 for row in chosen]))
+        cents.append(_mean([100 * row.agent_usd for row in chosen]))
+    return _mean(right), _mean(cents)
 
 
 def _oracle_choice(plane: _Plane, task: int) -> str:

@@ -68,7 +68,8 @@ def estimate_of(config: TrainConfig, like: Sequence[Path]) -> str:
     for mix in config.environments:
         made, name = training(mix), mix.env_id.rpartition("/")[2]
         trials = trials_of(name, made, "random", SAMPLED_TASKS, config.seed, 1)
-        one = estimated(Contest(name, mix.train, "random", made, player("random", made), trials), like, len(trials))
+        contest = Contest(name, mix.train, "random", made, player("random", made), trials)
+        one = estimated(contest, like, len(trials), learns=True)
         part = episodes * mix.weight / total / one.trials
         paid = [usd for role, usd in one.usd.items() if role not in ("all", ORCHESTRATOR)]
         low, likely, high = (
