@@ -101,7 +101,7 @@ def _played(
     evaluation.stop_after = given.stop_after_failures
     if cap is not None:
         cap.add(evaluation.nano_usd)
-        for line in _too_dear(contests, cap):
+        for line in _too_expensive(contests, cap):
             say(line)
     asyncio.run(_play_all(given, evaluation, contests, backing))
     _show(given, evaluation, contests)
@@ -116,7 +116,7 @@ def _played(
     return FAILED if "failed" in status or "ended" not in status else DONE
 
 
-def _too_dear(contests: Sequence[Contest], cap: SpendCap) -> list[str]:
+def _too_expensive(contests: Sequence[Contest], cap: SpendCap) -> list[str]:
     """The models that will never be asked: one reply may cost more than the whole cap."""
     most: dict[str, int] = {}
     for contest in contests:

@@ -195,8 +195,6 @@ class TrainConfig:
     """The most dollars that real models may cost in the run, over all its lives. None: no limit."""
     save_every: int = 10
     """How many steps lie between two checkpoints."""
-    keep_last: int = 2
-    """How many of the newest checkpoints are kept. The best one is kept besides."""
     wandb: bool = False
     """Log to Weights & Biases too (pip install wandb)."""
     dump_every: int = 10
@@ -204,7 +202,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = ("groups", "rollouts", "steps", "updates", "max_tokens")
-        require(self, AT_LEAST_ONE, *counts, "evaluate_every", "evaluation_tasks", "save_every", "keep_last")
+        require(self, AT_LEAST_ONE, *counts, "evaluate_every", "evaluation_tasks", "save_every")
         require(self, POSITIVE, "learning_rate", "temperature")
         not_negative = ("final_learning_rate", "evaluation_temperature", "seed", "dump_every")
         require(self, NOT_NEGATIVE, *not_negative, "max_staleness")

@@ -196,7 +196,7 @@ class EvaluationRun:
             self.journal.clear()
 
     def payer(self, key: RunKey) -> str:
-        """Who pays for a trial, as cassettes and the journal call it."""
+        """Name of who pays for a trial, as cassettes and the journal call it."""
         return f"{self.run_id}|{'|'.join(map(str, key))}"
 
     def _closed(self, payer: str) -> None:
@@ -296,7 +296,7 @@ class EvaluationRun:
         return ""
 
     def too_many_failures(self) -> str:
-        """In a sentence that more trials have failed than the run is to bear; "" where they have not."""
+        """Say in a sentence that more trials have failed than the run is to bear; "" where they have not."""
         if self.stop_after is None:
             return ""
         failed, there, most = sum(row.status == "failed" for row in self.rows.values()), len(self.rows), self.stop_after

@@ -36,7 +36,7 @@ class Arm:
     right: int = 0
 
     def told(self) -> dict[str, Any]:
-        """Its figures with their intervals."""
+        """Figures with their intervals."""
         number = len(self.usd)
         cost = mean_interval(self.usd)
         return {
@@ -60,7 +60,7 @@ class Canary:
         """The reason why it was stopped."""
 
     def choose(self, policy: str, request_id: str) -> str:
-        """Who answers a request for a policy: drawn by the request's id."""
+        """Choose who answers a request for a policy: drawn by the request's id."""
         if policy != self.first or self.stopped:
             return policy
         return self.canary if random.Random(request_id).random() < self.share else policy
@@ -82,7 +82,7 @@ class Canary:
             self.arms[policy].right += right
 
     def told(self) -> dict[str, Any]:
-        """Where it stands, for the page."""
+        """Tell how it stands, for the page."""
         arms = {name: arm.told() for name, arm in self.arms.items()}
         return {"first": self.first, "canary": self.canary, "share": self.share, "stopped": self.stopped, "arms": arms}
 

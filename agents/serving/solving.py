@@ -296,5 +296,5 @@ def _savings(episode: Episode) -> float | None:
     if answering is None or not charges:
         return None
     used = charges[-1].usage
-    dearest = max(episode.sheet.charge(used._replace(item=offer.model)).nano_usd for offer in answering.offers)
-    return (dearest - episode.ledger.nano_usd) / NANO
+    highest = max(episode.sheet.charge(used._replace(item=offer.model)).nano_usd for offer in answering.offers)
+    return (highest - episode.ledger.nano_usd) / NANO

@@ -14,6 +14,8 @@ from toolorchestra.envs.base.errors import ConfigError, WithOption
 
 _PREFIX = "step-"
 MANIFEST, STATE = "manifest.json", "state.json"
+KEEP_LAST = 2
+"""How many of the newest checkpoints are kept, beside the best one."""
 _MOST_MANIFEST_BYTES = 1 << 20
 
 
@@ -115,13 +117,13 @@ def read_state(path: Path, *, checked: bool = False) -> dict[str, Any]:
     return dict(json.loads((path / STATE).read_bytes()))
 
 
-def prune(folder: Path, keep_last: int, keep: Sequence[Path], written: int) -> None:
+def prune(folder: Path, keep: Sequence[Path], written: int) -> None:
     """Remove checkpoints older than the last ones up to step `written`, but not those to keep; what a crash left
     behind; and later ones: the run went back to an earlier one because they are damaged. Of one that is a link the link
     goes, and what it leads to stays."""
     paths = all_of(folder)
     upto = [path for path in paths if path.name <= f"{_PREFIX}{written:06d}"]
-    for path in {*paths} - {*upto[-keep_last:], *keep}:
+    for path in {*paths} - {*upto[-KEEP_LAST:], *keep}:
         try:
             _remove(path)
         except OSError as err:

@@ -36,9 +36,7 @@ WARM = "warm_start"
 """The folder of the checkpoints within the supervised start. The first one behind it takes their place."""
 KEPT = ("step", "warm", "warm_steps", "best", "best_cents", "best_step", "skipped")
 """What a checkpoint keeps of a run beside its engine."""
-FREE = frozenset(
-    (*("steps", "keep_last", "save_every", "evaluate_every", "evaluation_tasks", "wandb", "dump_every"), "spend_cap")
-)
+FREE = frozenset((*("steps", "save_every", "evaluate_every", "evaluation_tasks", "wandb", "dump_every"), "spend_cap"))
 """Settings that may change when a run goes on: what they change comes after, and what was done stays as it is."""
 
 
@@ -90,14 +88,14 @@ class TrainingRun:
         }
         if not self.warm:
             checkpoint.save(self.folder / WARM, self.warm_steps, state, self.engine.save)
-            checkpoint.prune(self.folder / WARM, self.config.keep_last, [], self.warm_steps)
+            checkpoint.prune(self.folder / WARM, [], self.warm_steps)
             return
         folder = self.folder / "checkpoints"
         checkpoint.save(folder, self.step, state, self.engine.save)
         shutil.rmtree(self.folder / WARM, ignore_errors=True)
         started = {0} if self.config.warm_start.steps else set()
         kept = [folder / f"step-{step:06d}" for step in {self.best_step, *started}]
-        checkpoint.prune(folder, self.config.keep_last, [path for path in kept if path.exists()], self.step)
+        checkpoint.prune(folder, [path for path in kept if path.exists()], self.step)
 
 
 def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say) -> TrainingRun:

@@ -204,7 +204,7 @@ class Exchange:
         """Whether the server may have had the request: a connection stood."""
         self.status = 0
         self.headers: Mapping[str, str] = {}
-        """By their names in lower case."""
+        """Headers by their names in lower case."""
         self._client, self._request, self._most, self._hint = client, request, most_bytes, hint
 
     async def __aenter__(self) -> Self:

@@ -114,7 +114,7 @@ class OpenAiModels:
         logins = [endpoint.address.login for endpoint in endpoints.endpoints.values()]
         self._secrets = Secrets.of(list(self._keys.values()), logins)
         self._clients: weakref.WeakKeyDictionary[Any, HttpClient] = weakref.WeakKeyDictionary()
-        """For each loop, since a connection cannot change loops."""
+        """One for each loop, since a connection cannot change loops."""
         self._served: dict[str, Served] = {}
         self._jitter = random.Random(seed)
         self._limits: dict[tuple[str, str], OutputLimit] = {}

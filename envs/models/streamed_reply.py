@@ -28,7 +28,7 @@ MOST_CALLS = 1_000
 INPUT, OUTPUT = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
 """What servers call them."""
 STILL = 3
-"""So often a count of all that has been used does not stand still while the text grows."""
+"""How often a count of all that has been used may not stand still while the text grows."""
 SUMMED = "summed_of_pieces"
 """Key of a usage that was put together from what each piece said."""
 _LINE_END = re.compile(rb"\r\n|\n|\r")

@@ -242,7 +242,7 @@ class Bill:
 
 
 def most_tokens(sheet: PriceSheet, item: str, into: int, out: int) -> Tokens:
-    """So many tokens in the classes in which they cost the most."""
+    """Tokens in the classes in which they cost the most."""
     classes = (Tokens(into, 0, out, 0), Tokens(into, 0, 0, out), Tokens(0, into, out, 0), Tokens(0, into, 0, out))
     price = sheet.price(item)
     return max(classes, key=lambda tokens: price.nano_usd(Usage(item, EXPERT, tokens)))

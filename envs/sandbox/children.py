@@ -42,7 +42,7 @@ class Child:
         self.paused = False
         """Whether it stands still until its files are counted."""
         self.disk_bytes = self.memory_bytes = self._memory_before = 0
-        """Its files and its memory when they were last looked at; memory is what its programs took."""
+        """Files and memory when they were last looked at; memory is what its programs took."""
         self.processor_before = self.processor_after = 0.0
         """Processor time when this run began, and when the last one ended."""
         self.stands_still = False
@@ -105,7 +105,7 @@ class Child:
             return 0
 
     def measure(self) -> None:
-        """See how much memory its programs hold."""
+        """Measure how much memory its programs hold."""
         self.memory_bytes = max(0, self._resident() - self._memory_before)
 
     def _resident(self) -> int:

@@ -38,7 +38,6 @@ UNEVEN = replace(
     evaluate_every=1,
     evaluation_tasks=8,
     save_every=4,
-    keep_last=1,
 )
 
 

@@ -52,7 +52,7 @@ def test_old_ones_go_the_best_stays_and_drafts_are_swept(tmp_path: Path) -> None
     for step in range(1, 6):
         checkpoint.save(tmp_path, step, {}, write())
     (tmp_path / ".step-000006.123").mkdir()
-    checkpoint.prune(tmp_path, 2, [tmp_path / "step-000002"], 5)
+    checkpoint.prune(tmp_path, [tmp_path / "step-000002"], 5)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000002", "step-000004", "step-000005"]
 
 
@@ -64,8 +64,8 @@ def test_a_damaged_later_one_does_not_displace_what_was_written_after_it(tmp_pat
     assert found is not None
     assert found.name == "step-000010"
     checkpoint.save(tmp_path, 15, {}, write())
-    checkpoint.prune(tmp_path, 1, [], 15)
-    assert [p.name for p in checkpoint.all_of(tmp_path)] == ["step-000015"]
+    checkpoint.prune(tmp_path, [], 15)
+    assert [p.name for p in checkpoint.all_of(tmp_path)] == ["step-000010", "step-000015"]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_of_a_linked_checkpoint_the_link_goes_and_its_files_stay(tmp_path: Path)
         (folder / name).rename(elsewhere / name)
         (folder / name).symlink_to(elsewhere / name)
     checkpoint.save(folder, 3, {"again": True}, write())
-    checkpoint.prune(folder, 2, [], 3)
+    checkpoint.prune(folder, [], 3)
     assert [p.name for p in checkpoint.all_of(folder)] == ["step-000002", "step-000003"]
     assert not (folder / "step-000003").is_symlink()
     assert checkpoint.check(elsewhere / "step-000001") == checkpoint.check(elsewhere / "step-000003") == ""

@@ -53,7 +53,6 @@ SMALL = replace(
     evaluate_every=1,
     evaluation_tasks=4,
     save_every=1,
-    keep_last=3,
     advantage=AdvantageParams(least_spread=0.0),
     model=ModelConfig(hidden=32),
     warm_start=WarmStart(steps=150, batch=16, demonstrations=300, gate=False),
@@ -168,7 +167,7 @@ def test_settings_that_change_no_result_may_change_when_a_run_goes_on(whole: Tra
     shutil.copytree(whole.folder, tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy" / "checkpoints" / "step-000002")
     shutil.rmtree(tmp_path / "copy" / "checkpoints" / "step-000001")
-    seldom = replace(SMALL, evaluate_every=2, keep_last=1, save_every=2, evaluation_tasks=2)
+    seldom = replace(SMALL, evaluate_every=2, save_every=2, evaluation_tasks=2)
     said: list[str] = []
     resumed = run(tmp_path / "copy", seldom, resume=True, said=said)
     assert "from here on evaluate_every is 2; it was 1" in said
