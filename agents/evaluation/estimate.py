@@ -23,7 +23,7 @@ from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 
 SAMPLED_TASKS = 20
 LOW, HIGH = "cheapest", "strongest"
-"""Who plays the simulated tasks in place of a model: a run will hardly cost less than the one, or more than the
+"""Players of the simulated tasks in place of a model: a run will hardly cost less than the one, or more than the
 other."""
 
 
