@@ -10,11 +10,14 @@ from typing import Any, NamedTuple
 
 from toolorchestra.agents.serving.solving import Asked, Solution
 from toolorchestra.envs.base import shapes
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.actions import parse
+from toolorchestra.envs.base.errors import ActionError, ConfigError, one_line
 from toolorchestra.envs.base.openai_messages import from_openai
 from toolorchestra.envs.base.types import Message, Transcript
+from toolorchestra.envs.episode.episode import Step
 from toolorchestra.envs.tools import Tool
 
+STEP_CHARACTERS = 400
 IGNORED = (
     "frequency_penalty", "logit_bias", "max_completion_tokens", "max_tokens", "metadata", "parallel_tool_calls",
     "presence_penalty", "reasoning_effort", "service_tier", "stop", "store", "temperature", "tool_choice", "top_p",
@@ -271,6 +274,31 @@ def _piece(request_id: str, model: str, delta: Mapping[str, Any]) -> bytes:
 
 def _event(data: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
+
+
+def said_beside(text: str) -> tuple[str, str]:
+    """What the policy said beside its calls, and what it thought."""
+    try:
+        action = parse(text)
+    except ActionError:
+        return text, ""
+    return action.said, action.thought
+
+
+def told_step(step: Step) -> str:
+    """A step in a line or two: the calls, what came back, and what it cost."""
+    lines = []
+    for message in step.info["new_messages"]:
+        if message["role"] == "assistant":
+            try:
+                action = parse(message["content"])
+            except ActionError:
+                continue
+            lines += [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False)})" for call in action.calls]
+        else:
+            lines.append(f"-> {one_line(message['content'])[:STEP_CHARACTERS]}")
+    cost = step.info["cost"]
+    return "\n".join([*lines, f"[{cost['usd'] * 100:.3g} ¢, {cost['seconds']:.3g} s]", ""])
 
 
 def problem(text: str, kind: str, code: str) -> dict[str, Any]:

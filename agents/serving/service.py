@@ -15,6 +15,7 @@ from typing import Any
 from toolorchestra.agents.serving.accounts import Accounts, Refused
 from toolorchestra.agents.serving.canary import Canary
 from toolorchestra.agents.serving.openai_api import (
+    STEP_CHARACTERS,
     Call,
     ChatBody,
     ChatReply,
@@ -22,7 +23,9 @@ from toolorchestra.agents.serving.openai_api import (
     asked_of,
     conversation,
     read_body,
+    said_beside,
     schemas,
+    told_step,
     usage_of,
 )
 from toolorchestra.agents.serving.solving import QuestionSolver, Solution, Solving
@@ -40,7 +43,6 @@ KEPT = 200
 """Latest requests that the page can show."""
 _FILE_BYTES = 64 << 20
 _ID_BYTES = 12
-STEP_CHARACTERS = 400
 
 
 @dataclass(frozen=True)
@@ -314,7 +316,7 @@ class PolicyService:
         usage["cost"], session.told_nano_usd = (nano - session.told_nano_usd) / NANO, nano
         text, thought = solution.text, ""
         if calls or session.own_alone:
-            text, thought = _said_beside(session.running.said)
+            text, thought = said_beside(session.running.said)
         return ChatReply(
             session.request_id, session.model, text, calls, ended, usage, session.ignored, solution.failure, thought
         )
@@ -485,28 +487,3 @@ def question_of(messages: Transcript) -> str:
     """The head of what was asked."""
     asked = next((message["content"] for message in messages if message["role"] == "user"), "")
     return asked[:STEP_CHARACTERS]
-
-
-def _said_beside(text: str) -> tuple[str, str]:
-    """What the policy said beside its calls, and what it thought."""
-    try:
-        action = parse(text)
-    except ActionError:
-        return text, ""
-    return action.said, action.thought
-
-
-def told_step(step: Step) -> str:
-    """A step in a line or two: the calls, what came back, and what it cost."""
-    lines = []
-    for message in step.info["new_messages"]:
-        if message["role"] == "assistant":
-            try:
-                action = parse(message["content"])
-            except ActionError:
-                continue
-            lines += [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False)})" for call in action.calls]
-        else:
-            lines.append(f"-> {one_line(message['content'])[:STEP_CHARACTERS]}")
-    cost = step.info["cost"]
-    return "\n".join([*lines, f"[{cost['usd'] * 100:.3g} ¢, {cost['seconds']:.3g} s]", ""])
