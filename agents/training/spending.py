@@ -45,7 +45,8 @@ def counted(config: TrainConfig, folder: Path, say: Callable[[str], None]) -> It
     finally:
         JOURNAL.reset(token)
         unconfirmed = f", {cap.unconfirmed_usd:.9f} $ of it unconfirmed" if cap.unconfirmed_usd else ""
-        say(f"paid to real models: {cap.spent_usd:.9f} ${unconfirmed}")
+        if cap.spent_usd or config.spend_cap is not None:  # tools of one's own may have asked no model at all
+            say(f"paid to real models: {cap.spent_usd:.9f} ${unconfirmed}")
 
 
 # -- before anything is spent ------------------------------------------------------------------------------------------

