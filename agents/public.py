@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    env: str, policy: str | Path | Sequence[str | Path] = (), *, out: str | Path = "", **options: Any
+    env: str, policy: str | Path | Policy | Sequence[str | Path | Policy] = (), *, out: str | Path = "", **options: Any
 ) -> dict[str, Any]:
-    """Play policies on an environment's test tasks, and give the figures, as the run's summary.json has them.
+    """Play policies on an environment's test tasks, and give the figures, as the run's summary.json has them. A policy
+    is a name, a run's folder, or what load_policy gave.
 
     `options` are those of `toolorchestra evaluate`, such as tasks=60 or spend_cap=5.0; what else is named goes to
     gym.make. `out` keeps the run as a folder, with its page; the same call with resume=True goes on with it.
@@ -41,10 +42,15 @@ def evaluate(
     made = [f"{name}={json.dumps(value)}" for name, value in options.items() if name not in own]
     several = {field.name for field in fields(EvaluateOptions) if isinstance(field.default, tuple)}
     given: dict[str, Any] = {name: _tupled(v) if name in several else v for name, v in options.items() if name in own}
-    policies = [policy] if isinstance(policy, str | Path) else policy
+    policies = [policy] if isinstance(policy, str | Path | Policy) else policy
+    if set_apart := [one for one in policies if isinstance(one, Policy) and one._options]:
+        told = [f"{name}={value}" for name, value in set_apart[0]._options.items()]
+        raise ConfigError(
+            f"options are those of all players of a run: evaluate(..., player={told}), and load none with it"
+        )
     with tempfile.TemporaryDirectory() as spare:
         folder = Path(out) if out else Path(spare) / "run"
-        names = tuple(_named(str(one)) for one in policies)
+        names = tuple(one.name if isinstance(one, Policy) else _named(str(one)) for one in policies)
         run(EvaluateOptions(env=((env, *made),), policy=names, out=str(folder), **given))
         summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return summary

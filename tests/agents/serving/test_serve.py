@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -472,3 +473,25 @@ def test_rated_traffic_can_be_fitted(tmp_path: Path) -> None:
     assert sorted(found.success) == [0.0, 1.0, 1.0]
     assert list(found.models) == ["gpt-5"]
     assert dict(found.left_out) == {"answers that nobody rated": 1}
+
+
+def test_a_client_that_reads_a_byte_at_a_time_holds_up_nobody(simulated: ServedPolicies) -> None:
+    host, _, port = simulated.url.removeprefix("http://").partition(":")
+    body = json.dumps({"model": "cascade", "messages": asked(QUESTIONS[0]), "stream": True, "steps": True}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    before = len(simulated.service.latest)
+    with socket.create_connection((host, int(port))) as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        slow.sendall(head + body)
+        for _ in range(5):
+            slow.recv(1)
+            began = time.monotonic()
+            client(simulated).chat.completions.create(model="always:answer-1", messages=asked(QUESTIONS[1]))
+            assert time.monotonic() - began < 3
+    assert len(simulated.service.latest) >= before + 6  # its own request has ended too, and is booked
+    assert simulated.service.active == 0
+
+
+def test_evaluate_takes_a_loaded_policy() -> None:
+    made = to.evaluate("HLE-v0", to.load_policy("cheapest"), tasks=3)
+    assert [one["policy"] for one in made["policies"]] == ["cheapest"]
