@@ -123,11 +123,13 @@ class Accounts:
         self.lost = self._mark_lost()
         """Requests that this server had in flight when it was killed."""
 
-    def who(self, bearer: str) -> str:
-        """The name of a key. Raises Refused for one that there is not."""
+    def who(self, authorization: str) -> str:
+        """The name of the key that an Authorization header has. Raises Refused for one that there is not."""
         if not self.keys:
             return NOBODY
-        given = hashlib.sha256(bearer.encode("utf-8", "replace")).hexdigest()
+        scheme, _, key = authorization.partition(" ")
+        key = key.strip() if scheme.lower() == "bearer" else ""
+        given = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
         for known, name in self._by_hash.items():
             if hmac.compare_digest(known, given):
                 return name

@@ -13,6 +13,7 @@ try:  # up here, since the SDK reads the tools' annotations
     from mcp.server import MCPServer
     from mcp.server.mcpserver import Context
     from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.server.transport_security import TransportSecuritySettings
 except ModuleNotFoundError:
     MCPServer = None  # type: ignore[assignment,misc]
 
@@ -27,9 +28,8 @@ def mcp_app(service: PolicyService) -> Any:
     server = MCPServer("toolorchestra", instructions=_ABOUT)
 
     def account_of(context: Context) -> str:
-        scheme, _, bearer = (context.headers or {}).get("authorization", "").partition(" ")
         try:
-            return service.accounts.who(bearer.strip() if scheme.lower() == "bearer" else "")
+            return service.accounts.who((context.headers or {}).get("authorization", ""))
         except Refused as err:
             raise ToolError(str(err)) from None
 
@@ -67,4 +67,7 @@ def mcp_app(service: PolicyService) -> Any:
 
     for function in (ask, prices, budget_left):
         server.add_tool(function)
-    return server.streamable_http_app(streamable_http_path=PATH, stateless_http=True)
+    # The SDK answers under names of the loopback alone, which keeps pages of other sites out. Keys do that too, and a
+    # server with keys has a name of its own.
+    checked = TransportSecuritySettings(enable_dns_rebinding_protection=False) if service.accounts.keys else None
+    return server.streamable_http_app(streamable_http_path=PATH, stateless_http=True, transport_security=checked)

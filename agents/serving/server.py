@@ -150,13 +150,12 @@ class Server:
         return handle
 
     def _account(self, request: Request, *, admin: bool) -> str:
-        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         if not self.service.accounts.keys and request.headers.get("sec-fetch-site", "none") in (
             "cross-site",
             "same-site",
         ):
             raise Refused(403, "other_site", "a page of another site may not ask a server without keys")
-        name = self.service.accounts.who(bearer.strip() if scheme.lower() == "bearer" else "")
+        name = self.service.accounts.who(request.headers.get("authorization", ""))
         if admin and name != NOBODY and not self.service.accounts.keys[name].admin:
             raise Refused(403, "not_an_admin", "this is for keys with admin = true alone")
         return name

@@ -425,6 +425,12 @@ def test_more_than_the_queue_holds_is_refused_with_429(tmp_path: Path) -> None:
         assert asyncio.run(three()) == [200, 200, 429]
 
 
+def test_a_page_of_another_site_finds_no_mcp_server_without_keys(simulated: ServedPolicies) -> None:
+    listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    named = {"host": "rebound.example", "accept": "application/json, text/event-stream"}
+    assert httpx.post(f"{simulated.url}/mcp", json=listing, headers=named).status_code in (403, 421)
+
+
 # -- as an MCP server --------------------------------------------------------------------------------------------------
 
 
@@ -452,6 +458,10 @@ def test_another_agent_asks_by_mcp(tmp_path: Path, keys: dict[str, str]) -> None
         assert left["spent_usd"] == pytest.approx(answer["cost_usd"])
         assert left["usd"] == pytest.approx(10 - answer["cost_usd"])
         assert "gpt-5" in prices
+        listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+        named = {"host": "orchestrator.example", "accept": "application/json, text/event-stream"}
+        told = httpx.post(f"{server.url}/mcp", json=listing, headers=named)
+        assert told.status_code == 200, told.text  # under a name of its own, as beyond this machine
         os.environ["TEST_MCP_KEY"] = "wrong"
         wrong = {tool.name: tool for tool in to.mcp_tools(f"{server.url}/mcp", bearer="TEST_MCP_KEY")}
         with pytest.raises(to.ToolError, match="no such key"):
