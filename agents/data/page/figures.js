@@ -96,6 +96,14 @@ function cardWidth(host) {
 
 // -- the head ------------------------------------------------------------------------------------------------------
 
+// Figures in a line, each with its word.
+const factsLine = (facts) =>
+  el(
+    "div",
+    { class: "facts" },
+    facts.map(([value, word]) => el("div", { class: "fact" }, el("b", {}, value), el("span", {}, word))),
+  );
+
 function overview(index, trials, state, choose) {
   const counts = groupBy(trials, (one) => one.outcome);
   const facts = [
@@ -108,11 +116,7 @@ function overview(index, trials, state, choose) {
   return el(
     "div",
     { class: "overview" },
-    el(
-      "div",
-      { class: "facts" },
-      facts.map(([value, word]) => el("div", { class: "fact" }, el("b", {}, value), el("span", {}, word))),
-    ),
+    factsLine(facts),
     el(
       "div",
       { class: "scope" },

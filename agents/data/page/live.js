@@ -207,12 +207,7 @@ function serviceFacts(index, choose) {
   return el(
     "div",
     { class: "overview" },
-    el(
-      "div",
-      { class: "facts" },
-      facts.map(([value, word]) => el("div", { class: "fact" }, el("b", {}, value), el("span", {}, word))),
-      el("div", { class: "fact" }, el("span", {}, `since ${new Date(1000 * told.started).toLocaleString()}`)),
-    ),
+    factsLine([...facts, ["", `since ${new Date(1000 * told.started).toLocaleString()}`]]),
     el("div", { class: "scope" }, outcomeChips(counts, (outcome) => choose({ view: "trials", outcome }))),
   );
 }
