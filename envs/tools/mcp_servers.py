@@ -3,9 +3,8 @@
     to.mcp_tools("uvx mcp-server-time")
     to.mcp_tools("https://tools.example/mcp", bills="lookup", only=["search"])
 
-Each episode has a session of its own, so no state leaks from one to another; `stateful=False` shares one. Where the
-server cannot be reached, breaks off or is silent, that is an outage: no agent caused it. What the server itself calls
-an error is told to the agent.
+Each episode has a session of its own, so no state leaks from one to another. Where the server cannot be reached, breaks
+off or is silent, that is an outage: no agent caused it. What the server itself calls an error is told to the agent.
 """
 
 from __future__ import annotations
@@ -48,8 +47,6 @@ class McpServer:
     """The tools to keep; none: all."""
     prefix: str = ""
     """Letters before each tool's name, where two servers have one name."""
-    stateful: bool = True
-    """Whether each episode has a session of its own."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables of the command's environment. A value $NAME is taken from this process's."""
     bearer: str = field(default="", repr=False)
@@ -132,33 +129,28 @@ def _tool(server: McpServer, listed: Listed, live: _Connections | None, cassette
 
 
 class _Connections:
-    """The open sessions of one server: for each event loop, and for each episode where the server keeps state."""
+    """The open connections of one server, one for each episode that has called it."""
 
     def __init__(self, server: McpServer) -> None:
         self._server = server
-        self._open: dict[tuple[int, str], _Connection] = {}
+        self._open: dict[str, _Connection] = {}
         self._lock = threading.Lock()
 
     async def call(self, context: ToolContext, name: str, arguments: Mapping[str, Any]) -> str:
         """Call a tool in the episode's session. Raises ToolError for what the server calls an error, and Outage."""
-        loop = asyncio.get_running_loop()
-        which = (id(loop), context.session if self._server.stateful else "")
         with self._lock:
-            session = self._open.get(which)
-            fresh = session is None or (session.broken and not self._server.stateful)
-            if fresh:
-                session = self._open[which] = _Connection(self._server, loop)
-        assert session is not None
-        if fresh and self._server.stateful:
-            context.at_end(self._end)
-        return await session.call(name, arguments, context.session)
+            connection = self._open.get(context.session)
+            if connection is None:
+                connection = self._open[context.session] = _Connection(self._server, asyncio.get_running_loop())
+                context.at_end(self._end)
+        return await connection.call(name, arguments, context.session)
 
     def _end(self, session: str) -> None:
         """End an episode's session, from whatever thread."""
         with self._lock:
-            ended = [self._open.pop(key) for key in list(self._open) if key[1] == session]
-        for one in ended:
-            one.end()
+            ended = self._open.pop(session, None)
+        if ended is not None:
+            ended.end()
 
 
 class _Connection:
