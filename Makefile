@@ -116,7 +116,7 @@ TESTS_oldest := tests/test_contract.py tests/envs/test_env.py tests/envs/test_ve
 	tests/envs/test_opening.py tests/envs/wrappers
 NEEDS_inspect := inspect_ai==0.3.285 -e .
 TESTS_inspect := tests/agents/evaluation/test_inspect_log.py
-# It wants openai 2 where the real models here want 3.
+# It wants openai 2 where `dev` wants 3.
 NEEDS_verifiers := verifiers==0.4.0 -e .[verifiers]
 TESTS_verifiers := tests/integrations/test_verifiers.py
 NEEDS_sb3 := torch==2.13.0 stable-baselines3==2.9.2 sb3-contrib==2.9.2 -e .

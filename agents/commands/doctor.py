@@ -29,7 +29,7 @@ PARTS = (
     ),
     Ability("train", ("torch", "transformers", "peft"), "pip install 'toolorchestra[train]'"),
     Ability("sample with vLLM", ("vllm",), "pip install 'toolorchestra[vllm]', in an environment of its own"),
-    Ability("real models behind endpoints", ("openai",), "pip install 'toolorchestra[models]'"),
+    Ability("real models behind endpoints", ("httpcore2", "anyio"), "pip install 'toolorchestra[models]'"),
     Ability("Tau2-v0", ("tau2",), "python -m toolorchestra.envs.domains.tau2.install"),
     Ability("data sets of a hub", ("datasets", "pyarrow"), "pip install 'toolorchestra[data]'"),
     Ability("dense indexes", ("faiss", "sentence_transformers"), "pip install 'toolorchestra[dense]'"),

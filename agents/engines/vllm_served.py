@@ -41,7 +41,7 @@ from toolorchestra.agents.engines.base import NONE, Adapter, EngineLost, Sample,
 from toolorchestra.agents.engines.guarded_processes import LoopThread
 from toolorchestra.agents.engines.lora import write_adapter
 from toolorchestra.agents.engines.weights import Handover
-from toolorchestra.envs.base.errors import ConfigError, Outage, install
+from toolorchestra.envs.base.errors import ConfigError, Outage
 
 FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 30.0
 _COULD_NOT = 500
@@ -324,7 +324,7 @@ def _load_sdk() -> Any:
     try:
         import openai
     except ModuleNotFoundError:
-        raise ConfigError(f"a served sampler needs the openai SDK: {install('models')}") from None
+        raise ConfigError("a served sampler needs the openai SDK: pip install 'openai>=3,<4'") from None
     return openai
 
 

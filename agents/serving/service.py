@@ -14,6 +14,7 @@ from typing import Any
 
 from toolorchestra.agents.serving.accounts import Accounts, Refused
 from toolorchestra.agents.serving.canary import Canary
+from toolorchestra.agents.serving.client_tools import ID_BYTES, ClientSession, ClientTools
 from toolorchestra.agents.serving.openai_api import (
     STEP_CHARACTERS,
     Call,
@@ -28,7 +29,7 @@ from toolorchestra.agents.serving.openai_api import (
     told_step,
     usage_of,
 )
-from toolorchestra.agents.serving.solving import QuestionSolver, Solution, Solving
+from toolorchestra.agents.serving.solving import Asked, QuestionSolver, Solution, Solving
 from toolorchestra.envs.base import preference as preferences
 from toolorchestra.envs.base.actions import Action, parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError, no_such, one_line
@@ -36,13 +37,11 @@ from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.base.types import Transcript
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.money.prices import NANO
-from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 from toolorchestra.envs.wrappers.record import trajectory_line
 
 KEPT = 200
 """Latest requests that the page can show."""
 _FILE_BYTES = 64 << 20
-_ID_BYTES = 12
 
 
 @dataclass(frozen=True)
@@ -57,64 +56,6 @@ class ServingLimits:
     deadline_seconds: float = 600.0
     session_seconds: float = 300.0
     """How long a conversation waits for the results of the client's own tools."""
-
-
-class ClientTools:
-    """The client's own tools in one conversation: a call waits until the client sends its result."""
-
-    def __init__(self, functions: Sequence[Mapping[str, Any]], seconds: float) -> None:
-        self.tools = [self._tool(function, seconds) for function in functions]
-        self.waiting: dict[str, tuple[Call, asyncio.Future[str]]] = {}
-        self.called = asyncio.Event()
-
-    def _tool(self, function: Mapping[str, Any], seconds: float) -> Tool:
-        name = str(function["name"])
-
-        async def run(context: ToolContext, /, **arguments: Any) -> ToolResult:
-            del context
-            call = Call(f"call_{secrets.token_hex(_ID_BYTES)}", name, arguments)
-            result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            self.waiting[call.call_id] = (call, result)
-            self.called.set()
-            try:
-                return ToolResult(await result, seconds=0.0)
-            finally:
-                self.waiting.pop(call.call_id, None)
-
-        schema = function.get("parameters") or {"type": "object", "properties": {}}
-        about = str(function.get("description") or name)
-        return Tool(name, about, schema, run, suspends=True, deadline_seconds=seconds)
-
-    def answer(self, results: Mapping[str, str]) -> None:
-        """Hand over results. Raises ConfigError where a call that waits has none."""
-        if missing := [call_id for call_id in self.waiting if call_id not in results]:
-            raise ConfigError(f"the request: no result of the call {missing[0]!r}, which waits; send all at once")
-        self.called.clear()
-        for call_id, (_, future) in list(self.waiting.items()):
-            if not future.done():
-                future.set_result(results[call_id])
-
-
-@dataclass(eq=False)
-class ClientSession:
-    """One request, or a conversation of several, while the client runs tools of its own."""
-
-    request_id: str
-    account: str
-    model: str
-    policy: str
-    running: Solving
-    client: ClientTools
-    began: float
-    ignored: Sequence[str] = ()
-    task: asyncio.Task[Solution] | None = None
-    told_nano_usd: int = 0
-    expires: asyncio.TimerHandle | None = None
-    watch: Callable[[str], None] | None = None
-    """Is told each step, in words."""
-    own_alone: bool = False
-    state: str = "waits for a place"
-    """What it does at the moment, in words."""
 
 
 @dataclass
@@ -218,20 +159,32 @@ class PolicyService:
         asked = asked_of(body, spoken, client.tools, self.limits.most_usd)
         most = self.limits.deadline_seconds
         asked = replace(asked, deadline_seconds=min(asked.deadline_seconds or most, most))
-        request_id = f"chatcmpl-{secrets.token_hex(_ID_BYTES)}"
+        request_id = f"chatcmpl-{secrets.token_hex(ID_BYTES)}"
         if self.canary is not None:
             policy = self.canary.choose(policy, request_id)
-        assert asked.budget_usd is not None
-        granted = self.accounts.begin(request_id, account, asked.budget_usd)
-        try:
-            running = self.solvers[policy].open(replace(asked, budget_usd=granted))
-        except BaseException:
-            self.accounts.end(request_id, 0)
-            raise
+        running = self._granted(request_id, account, asked, policy)
         session = ClientSession(request_id, account, body.model, policy, running, client, time.monotonic(), ignored)
         session.own_alone = asked.tools == ()
         self._open.add(session)
         return session
+
+    def _granted(self, request_id: str, account: str, asked: Asked, policy: str) -> Solving:
+        """Set aside what a request may spend, and open its episode. Raises Refused where the key has too little left
+        for any call."""
+        assert asked.budget_usd is not None
+        granted = self.accounts.begin(request_id, account, asked.budget_usd)
+        try:
+            running = self.solvers[policy].open(replace(asked, budget_usd=granted))
+            least = self.solvers[policy].least_usd(running) if granted < asked.budget_usd else 0.0
+            if granted < least:
+                raise Refused(
+                    402, "insufficient_quota", f"the key has {granted:.9f} $ left, and the cheapest call of "
+                    f"{policy!r:.60} may cost {least:.9f} $"
+                )  # fmt: skip
+        except BaseException:
+            self.accounts.end(request_id, 0)
+            raise
+        return running
 
     def _resumed(self, spoken: Spoken, account: str) -> ClientSession | None:
         found = next((self._sessions[call_id] for call_id in spoken.results if call_id in self._sessions), None)
@@ -304,7 +257,7 @@ class PolicyService:
             action = parse(session.running.said)
         except ActionError:
             action = Action("", (), session.running.said)
-        calls = [Call(f"call_{secrets.token_hex(_ID_BYTES)}", *call) for call in action.calls]
+        calls = [Call(f"call_{secrets.token_hex(ID_BYTES)}", *call) for call in action.calls]
         solution = replace(solution, text=action.said, ended="tool_calls" if calls else "answered")
         self._end(session, solution)
         return self._told(session, solution, calls, solution.ended)
@@ -426,15 +379,12 @@ class PolicyService:
         policy, kind = self.policy_of(body.model)
         client = ClientTools(schemas(body.tools), 1.0)
         body = replace(body, preference=body.preference or kind or None)
-        solver = self.solvers[policy]
         asked = asked_of(body, conversation(body.messages), client.tools, self.limits.most_usd)
-        request_id = f"decision-{secrets.token_hex(_ID_BYTES)}"
-        granted = self.accounts.begin(request_id, account, asked.budget_usd or self.limits.most_usd)
-        nano_usd = 0
+        request_id = f"decision-{secrets.token_hex(ID_BYTES)}"
+        running = self._granted(request_id, account, asked, policy)
+        episode, nano_usd = running.episode, 0
         try:
-            running = solver.open(replace(asked, budget_usd=granted))
-            episode = running.episode
-            await solver.move(running)
+            await self.solvers[policy].move(running)
             nano_usd = episode.ledger.nano_usd
         finally:
             self.accounts.end(request_id, nano_usd)

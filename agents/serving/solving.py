@@ -16,17 +16,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolorchestra.agents.policies.base import Player, digest
+from toolorchestra.agents.policies.chat_player import ChatPolicy
 from toolorchestra.envs.base import preference as preferences
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.answer_grading import final_answer
 from toolorchestra.envs.base.errors import ActionError, ConfigError, no_such, one_line
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.base.types import Outcome, Transcript
-from toolorchestra.envs.domains.source import Asks, Scene, ungraded
+from toolorchestra.envs.domains.source import Asks, Scene, models_of, ungraded
 from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.factory import EpisodeFactory
-from toolorchestra.envs.money.ledger import total_tokens
+from toolorchestra.envs.models import output_tokens_of
+from toolorchestra.envs.money.ledger import most_nano_usd, total_tokens
 from toolorchestra.envs.money.prices import NANO, Charge, Tokens
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.runtime.invoke import Gates, advance, begin
@@ -194,6 +196,24 @@ class QuestionSolver:
         episode, _, info = self.factory.begin(task_id, scene, asked.seed, told, rules)
         kept = ("task", "preference", "price_sheet")
         return Solving(asked, episode, {name: info[name] for name in kept})
+
+    def least_usd(self, running: Solving) -> float:
+        """The least that the first call has to have set aside: of the model that plays, or else of any tool."""
+        episode, models = running.episode, models_of(self.factory.source)
+        into = len(running.asked.question.encode("utf-8", "replace"))
+
+        def least(item: str) -> int:
+            price = episode.sheet.price(item)
+            if price.pico_usd_per_token is None:
+                return price.nano_usd_per_unit or 0
+            out = output_tokens_of(models(), item, 1) if models is not None else 1
+            return most_nano_usd(episode.sheet, item, into, out)
+
+        if isinstance(self.player, ChatPolicy):
+            return least(episode.rules.orchestrator) / NANO
+        toolbox = episode.world.toolbox
+        items = [[offer.model for offer in tool.offers] or list(tool.bills) for tool in toolbox]
+        return min((min(map(least, some), default=0) for some in items), default=0) / NANO
 
     def _scene(self, asked: Asked) -> Scene:
         source, sheet = self.factory.source, self.factory.sheet

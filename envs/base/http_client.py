@@ -1,7 +1,7 @@
 """What all that is asked over HTTP shares: places in flight, connections, replies that are bounded as they are read.
 
-Below is httpcore, which comes with the openai SDK. Its connections are used one by one: the SDK, its client and their
-pool take four milliseconds of CPU a call where 512 are in flight, and this takes a tenth of that.
+Below is httpcore, as below the openai SDK. Its connections are used one by one: the SDK, its client and their pool take
+four milliseconds of CPU a call where 512 are in flight, and this takes a tenth of that.
 """
 
 from __future__ import annotations

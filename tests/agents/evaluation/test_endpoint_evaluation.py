@@ -34,7 +34,7 @@ from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.testing.rehearsal import Held
 from toolorchestra.envs.tools.backends import Backing, NamedBackends, read
 
-pytest.importorskip("openai", reason='needs pip install ".[models]"')
+pytest.importorskip("httpcore2", reason='needs pip install ".[models]"')
 TOLD = '<tool_call>{"name": "answer", "arguments": {"model": "answer-4"}}</tool_call>'
 
 

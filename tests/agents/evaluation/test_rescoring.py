@@ -139,7 +139,7 @@ def judged(asked: ReceivedRequest) -> bool:
 
 @pytest.fixture
 def judge() -> Iterator[tuple[Loopback, dict[str, ServerReply]]]:
-    pytest.importorskip("openai", reason='needs pip install ".[models]"')
+    pytest.importorskip("httpcore2", reason='needs pip install ".[models]"')
     says = {"judge": ServerReply("<verdict>wrong</verdict>")}
     with Loopback(lambda asked: says["judge"] if judged(asked) else expert(asked)) as server:
         yield server, says

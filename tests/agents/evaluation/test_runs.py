@@ -38,7 +38,7 @@ from toolorchestra.envs.registration import full_id
 from toolorchestra.envs.tools.backends import Backing, read
 from toolorchestra.envs.wrappers.record import read_trajectories
 
-pytest.importorskip("openai", reason='needs pip install ".[models]"')
+pytest.importorskip("httpcore2", reason='needs pip install ".[models]"')
 ASKED = {"env": ["HLE-v0"], "seed": 0}
 
 

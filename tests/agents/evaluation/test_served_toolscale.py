@@ -18,7 +18,7 @@ from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.factory import factory
 
-pytest.importorskip("openai", reason='needs pip install ".[models]"')
+pytest.importorskip("httpcore2", reason='needs pip install ".[models]"')
 MODELS = '[models."*"]\nretries = 0\nprice = {usd_per_mtok = {input = 1, output = 2}}\nnative_tools = false\n'
 
 

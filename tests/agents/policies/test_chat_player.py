@@ -126,7 +126,7 @@ def test_a_model_is_asked_in_the_reference_s_form_turn_by_turn() -> None:
 
 
 def test_both_prompts_over_an_endpoint(tmp_path: Path) -> None:
-    pytest.importorskip("openai", reason='needs pip install ".[models]"')
+    pytest.importorskip("httpcore2", reason='needs pip install ".[models]"')
 
     def serve(asked: ReceivedRequest) -> ServerReply:
         if "<answer>" in asked.text:

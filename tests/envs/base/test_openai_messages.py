@@ -60,7 +60,7 @@ EVERY_ID = [
 
 @pytest.mark.parametrize(("env_id", "settings"), EVERY_ID)
 def test_every_message_is_one_of_openais_and_has_no_field_of_ours(env_id: str, settings: Mapping[str, Any]) -> None:
-    types = pytest.importorskip("openai.types.chat", reason='openai is not installed: pip install -e ".[models]"')
+    types = pytest.importorskip("openai.types.chat", reason='openai is not installed: pip install -e ".[dev]"')
     pydantic = pytest.importorskip("pydantic")
     known = pydantic.TypeAdapter(types.ChatCompletionMessageParam)
     own = {
@@ -80,7 +80,7 @@ def test_every_message_is_one_of_openais_and_has_no_field_of_ours(env_id: str, s
 
 @pytest.mark.parametrize(("env_id", "settings"), EVERY_ID)
 def test_every_tool_is_one_of_openais(env_id: str, settings: Mapping[str, Any]) -> None:
-    types = pytest.importorskip("openai.types.chat", reason='openai is not installed: pip install -e ".[models]"')
+    types = pytest.importorskip("openai.types.chat", reason='openai is not installed: pip install -e ".[dev]"')
     known = pytest.importorskip("pydantic").TypeAdapter(types.ChatCompletionFunctionToolParam)
     observation, _ = gym.make(f"ToolOrchestra/{env_id}", **settings).reset(seed=0)
     for tool in observation["tools"]:
@@ -185,7 +185,7 @@ def test_a_turn_comes_back_as_it_went(calls: list[ToolCall], text: str, thought:
 
 
 def test_openais_own_object_is_an_action() -> None:
-    types = pytest.importorskip("openai.types.chat", reason='openai is not installed: pip install -e ".[models]"')
+    types = pytest.importorskip("openai.types.chat", reason='openai is not installed: pip install -e ".[dev]"')
     message = types.ChatCompletionMessage.model_validate(
         {
             "role": "assistant",

@@ -26,7 +26,7 @@ from toolorchestra.envs.money.prices import NANO, Tokens, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.testing.rehearsal import Held
 
-openai = pytest.importorskip("openai", reason='needs pip install ".[models]"')
+openai = pytest.importorskip("openai", reason='needs pip install ".[dev]"')
 CALLS = 6
 SAID = "I add both numbers now, since that was asked for. "
 PASSING: dict[str, dict[str, Any]] = {

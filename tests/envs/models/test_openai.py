@@ -23,7 +23,7 @@ from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import JUDGE, Price, PriceSheet, Tokens, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 
-pytest.importorskip("openai", reason='needs pip install ".[models]"')
+pytest.importorskip("httpcore2", reason='needs pip install ".[models]"')
 from toolorchestra.envs.models.openai import OpenAiModels
 
 QUESTION = (Message(role="system", content="Be brief."), Message(role="user", content="What is six times seven?"))

@@ -22,7 +22,7 @@ from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
 from toolorchestra.envs.tools.backends import read
 from toolorchestra.envs.tools.cassette_backends import RecordedModels
 
-pytest.importorskip("openai", reason='needs pip install ".[models]"')
+pytest.importorskip("httpcore2", reason='needs pip install ".[models]"')
 from toolorchestra.envs.models.openai import OpenAiModels
 
 MIB = 1 << 20

@@ -161,7 +161,7 @@ def test_a_loop_that_is_closed_keeps_no_money() -> None:
 
 
 def test_a_call_waits_for_money_no_longer_than_for_its_turn(tmp_path: Path) -> None:
-    pytest.importorskip("openai", reason='needs pip install ".[models]"')
+    pytest.importorskip("httpcore2", reason='needs pip install ".[models]"')
     sheet, cap = load_sheet("paper-2025-11"), SpendCap(1)
     with Loopback(lambda asked: ServerReply("42")) as server:
         file = tmp_path / "b.toml"

@@ -27,7 +27,7 @@ from toolorchestra.synth import make_domain, prove, storage
 from toolorchestra.synth.authors import model_author
 from toolorchestra.synth.authors.model_author import ScriptedParts
 
-pytest.importorskip("openai", reason="models behind servers need .[models]")
+pytest.importorskip("httpcore2", reason="models behind servers need .[models]")
 
 NEW = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
 OLD = "[{'type': 'extra_forbidden', 'loc': ('body', 'max_completion_tokens'), 'msg': 'Extra inputs are not permitted'}]"

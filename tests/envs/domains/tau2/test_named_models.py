@@ -25,7 +25,7 @@ from toolorchestra.envs.models.wire import text_of
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 
-pytest.importorskip("openai", reason='needs pip install ".[models]"')
+pytest.importorskip("httpcore2", reason='needs pip install ".[models]"')
 pytestmark = needs_package
 
 
