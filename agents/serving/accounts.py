@@ -108,13 +108,20 @@ class Account(NamedTuple):
 class Accounts:
     """The keys with what they have spent. May be shared by threads."""
 
-    def __init__(self, keys: Mapping[str, ApiKey] | None = None, database: str = "", replica: str = "") -> None:
+    def __init__(
+        self,
+        keys: Mapping[str, ApiKey] | None = None,
+        database: str = "",
+        replica: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """`database`: a file of SQLite, a postgresql:// address, or "" for this process's memory. `replica` names this
-        server among those that share it: what it had in flight when it was killed is marked when it starts again."""
+        server among those that share it: what it had in flight when it was killed is marked when it starts again.
+        `clock` gives the time where the database has none of its own."""
         self.keys = dict(keys or {})
         self.replica = replica
         self._by_hash = {key.sha256.lower(): name for name, key in self.keys.items()}
-        self._database = _database(database)
+        self._database = _database(database, clock)
         with self._database.transaction() as do:
             for statement in (self._database.alone, *_TABLES):
                 do(statement)
@@ -145,17 +152,22 @@ class Accounts:
         is returned. Raises Refused where the rate or the limit is used up."""
         key = self.keys.get(name)
         with self._database.transaction() as do:
-            row = do(f"SELECT spent, held, tokens, at FROM accounts WHERE name = ?{self._database.lock}", name)[0]
-            spent, held, tokens, at = row
-            tokens, now = _refilled(key, tokens, at)
-            wanted = round(usd * NANO)
-            if key is not None and key.usd is not None:
+            columns = f"spent, held, tokens, at, {self._database.now}"
+            row = do(f"SELECT {columns} FROM accounts WHERE name = ?{self._database.lock}", name)[0]
+            spent, held, tokens, at, now = row
+            tokens, after = _taken(key, tokens, at, now)
+            wanted = round(usd * NANO) if not after else 0
+            if key is not None and key.usd is not None and not after:
                 wanted = min(wanted, round(key.usd * NANO) - spent - held)
                 if wanted <= 0:
                     raise Refused(402, "insufficient_quota", f"the key's {key.usd:g} $ are spent, or set aside")
             do("UPDATE accounts SET held = held + ?, tokens = ?, at = ? WHERE name = ?", wanted, tokens, now, name)
-            kept = (request, name, self.replica, wanted)
-            do("INSERT INTO requests (id, name, replica, held) VALUES (?, ?, ?, ?)", *kept)
+            if not after:
+                kept = (request, name, self.replica, wanted)
+                do("INSERT INTO requests (id, name, replica, held) VALUES (?, ?, ?, ?)", *kept)
+        if after:
+            allowed = key.requests_per_minute if key is not None else 0.0
+            raise Refused(429, "rate_limit_exceeded", f"{allowed:g} requests a minute are allowed", after)
         return wanted / NANO
 
     def book(self, request: str, nano_usd: int) -> None:
@@ -197,19 +209,17 @@ class Accounts:
         self._database.close()
 
 
-def _refilled(key: ApiKey | None, tokens: float, at: float) -> tuple[float, float]:
-    """What is left of a key's rate after one request more, and the time. Raises Refused where nothing is. A clock that
-    was set back gives nothing, and takes nothing."""
-    now = time.time()
+def _taken(key: ApiKey | None, tokens: float, at: float, now: float) -> tuple[float, float]:
+    """What is left of a key's rate after one request more, and the seconds to wait where nothing is. A clock that was
+    set back gives nothing, and takes nothing."""
     if key is None or key.requests_per_minute is None:
-        return 0.0, now
+        return 0.0, 0.0
     rate = key.requests_per_minute / 60
     most = max(1.0, rate * _BURST_SECONDS)
     have = most if not at else min(most, tokens + max(0.0, now - at) * rate)
-    if have < 1:
-        after = (1 - have) / rate if rate else 3600.0
-        raise Refused(429, "rate_limit_exceeded", f"{key.requests_per_minute:g} requests a minute are allowed", after)
-    return have - 1, now
+    if have >= 1:
+        return have - 1, 0.0
+    return have, (1 - have) / rate if rate else 3600.0
 
 
 Do = Callable[..., list[Any]]
@@ -220,7 +230,8 @@ class _Sqlite:
 
     lock, alone = "", "SELECT 1"
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, clock: Callable[[], float]) -> None:
+        self._clock = clock
         try:
             self._connection = sqlite3.connect(path or ":memory:", 10, isolation_level=None, check_same_thread=False)
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -228,6 +239,11 @@ class _Sqlite:
         except sqlite3.Error as err:
             raise ConfigError(f"{path!r} is no database ({err}); name a file that may be written") from None
         self._lock = threading.Lock()
+
+    @property
+    def now(self) -> str:
+        """The time, as statements have it."""
+        return repr(float(self._clock()))
 
     @contextmanager
     def transaction(self) -> Iterator[Do]:
@@ -250,6 +266,7 @@ class _Postgres:
     """One connection, made again when it has broken."""
 
     lock = " FOR UPDATE"
+    now = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"  # servers' own clocks differ
     alone = "SELECT pg_advisory_xact_lock(7015746351)"  # replicas that begin at once would make one table twice
 
     def __init__(self, address: str) -> None:
@@ -286,5 +303,5 @@ class _Postgres:
             self._connection.close()
 
 
-def _database(where: str) -> _Sqlite | _Postgres:
-    return _Postgres(where) if where.startswith(("postgres://", "postgresql://")) else _Sqlite(where)
+def _database(where: str, clock: Callable[[], float]) -> _Sqlite | _Postgres:
+    return _Postgres(where) if where.startswith(("postgres://", "postgresql://")) else _Sqlite(where, clock)

@@ -385,7 +385,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             return None
         if value.replace(".", "", 1).isdigit():
             return float(value)
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+        until, said = email.utils.parsedate_to_datetime(value).timestamp(), headers.get("date", "")
+        # By the server's clock, where it tells it: ours may differ.
+        now = email.utils.parsedate_to_datetime(said).timestamp() if said else time.time()
+        return max(0.0, until - now)
     except (ValueError, OverflowError):
         return None
 

@@ -35,11 +35,14 @@ ASK = {
 class Process:
     """A server that was started by the command line."""
 
-    def __init__(self, folder: Path, expert: Loopback, *options: str) -> None:
+    def __init__(
+        self, folder: Path, expert: Loopback, *options: str, policy: str = "always:answer-1", env: Any = None
+    ) -> None:
         (folder / "backends.toml").write_text(BACKENDS.format(url=expert.base_url))
-        words = ["serve", "always:answer-1", "--backends", str(folder / "backends.toml"), "--port", "0"]
+        words = ["serve", policy, "--backends", str(folder / "backends.toml"), "--port", "0"]
         command = [sys.executable, "-m", "toolorchestra", *words, "--out", str(folder / "out"), *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder)
+        variables = {**os.environ, **(env or {})}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=variables)
         assert self.process.stdout is not None
         self.said: list[str] = []
         for line in self.process.stdout:
@@ -66,18 +69,18 @@ class Process:
         except httpx.ConnectError:
             return False
 
-    def ask(self, key: str = "", seconds: float = 30.0) -> httpx.Response:
+    def ask(self, key: str = "", **more: Any) -> httpx.Response:
         """Ask one question."""
         head = {"authorization": f"Bearer {key}"} if key else {}
-        return httpx.post(f"{self.url}/v1/chat/completions", json=ASK, timeout=seconds, headers=head)
+        return httpx.post(f"{self.url}/v1/chat/completions", json={**ASK, **more}, timeout=30.0, headers=head)
 
-    def ask_aside(self) -> list[Any]:
+    def ask_aside(self, key: str = "", **more: Any) -> list[Any]:
         """Ask in a thread; the answer, or what went wrong, comes into the list."""
         came: list[Any] = []
 
         def ask() -> None:
             try:
-                came.append(self.ask())
+                came.append(self.ask(key, **more))
             except httpx.HTTPError as err:
                 came.append(err)
 

@@ -109,6 +109,7 @@ def test_a_duration_of_a_rate_limit_is_read_in_every_spelling(text: str, seconds
     [
         ({"retry-after-ms": "250"}, 0.25),
         ({"retry-after": "3"}, 3.0),
+        ({"date": "Mon, 01 Jan 2024 00:00:00 GMT", "retry-after": "Mon, 01 Jan 2024 00:00:07 GMT"}, 7.0),
         ({"retry-after-ms": "inf"}, None),
         ({"retry-after-ms": "nan"}, None),
         ({"retry-after": "soon"}, None),
