@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toolorchestra.agents.serving.openai_api import Call
 from toolorchestra.agents.serving.solving import Solution, Solving
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
+from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 
 ID_BYTES = 12
+_LOOP = re.compile(r"(?:(?:chatcmpl|decision)-|call_)([0-9a-f]{24})(?:_|$)")
 
 
 class ClientTools:
@@ -70,5 +72,38 @@ class ClientSession:
     watch: Callable[[str], None] | None = None
     """Is told each step, in words."""
     own_alone: bool = False
+    loop: str = ""
+    """Name of the tool loop that it is part of, which the ids of its calls carry: see loop_of."""
+    whole: Toolbox | None = None
+    """The tools of its episode, as they were before an expert was kept."""
     state: str = "waits for a place"
     """What it does at the moment, in words."""
+
+    def offer(self, keep_experts: bool) -> None:
+        """Offer the policy, for what follows on results of the client's, each tool with the expert that it asked last
+        in this conversation; or all experts again."""
+        episode = self.running.episode
+        world: Any = episode.world  # each has a slot for its tools
+        self.whole = self.whole or world.toolbox
+        asked = [charge.tool for charge in reversed([*episode.ledger])] if keep_experts else []
+        world.toolbox = Toolbox(_kept(tool, asked) for tool in self.whole)
+
+
+def _kept(tool: Tool, asked: Sequence[str]) -> Tool:
+    """A tool with the expert alone that was asked last; as it is where none was."""
+    alias = next((key for key in asked if key in tool.keys), "") if tool.offers else ""
+    if not alias:
+        return tool
+    arguments = tool.parameters["properties"]
+    arguments = {**arguments, tool.keyed_by: {**arguments[tool.keyed_by], "enum": [alias]}}
+    return replace(
+        tool,
+        description=f"{tool.description}\nThis conversation stays with {alias}.",
+        parameters={**tool.parameters, "properties": arguments},
+        offers=tuple(offer for offer in tool.offers if offer.alias == alias),
+    )
+
+
+def loop_of(ids: Iterable[str]) -> str:
+    """The tool loop that ids of calls or of its first request name; "" where they name none."""
+    return next((found[1] for one in ids if (found := _LOOP.match(one))), "")

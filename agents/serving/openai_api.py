@@ -45,6 +45,8 @@ class ChatBody:
     """A kind's name, weights, or a sentence."""
     orchestrator_tools: tuple[str, ...] | None = None
     """The orchestrator's own tools to keep, by name; an empty list leaves the request's `tools` alone."""
+    keep_experts: bool = True
+    """Whether the orchestrator, after results of the client's tools, keeps to the expert of each tool that it asked."""
     steps: bool = False
     """Whether a stream tells each step as reasoning."""
 
@@ -127,7 +129,9 @@ def asked_of(body: ChatBody, spoken: Spoken, own: Sequence[Tool], most_usd: floa
         raise ConfigError("the request: the last message must be a user's, or a result of a call that waits")
     question = spoken.said[-1]["content"]
     if len(spoken.said) > 1:
-        before = "\n".join(f"{message['role'].capitalize()}: {message['content']}" for message in spoken.said[:-1])
+        # Further lines are moved in, so that no text passes for another speaker's.
+        told = ["\n  ".join(message["content"].splitlines()) for message in spoken.said[:-1]]
+        before = "\n".join(f"{m['role'].capitalize()}: {text}" for m, text in zip(spoken.said, told, strict=False))
         question = f"The conversation so far:\n{before}\n\nThe user now says:\n{question}"
     if spoken.system:
         question = f"{spoken.system}\n\n{question}"

@@ -14,7 +14,7 @@ from typing import Any
 
 from toolorchestra.agents.serving.accounts import Accounts, Refused
 from toolorchestra.agents.serving.canary import Canary
-from toolorchestra.agents.serving.client_tools import ID_BYTES, ClientSession, ClientTools
+from toolorchestra.agents.serving.client_tools import ID_BYTES, ClientSession, ClientTools, loop_of
 from toolorchestra.agents.serving.openai_api import (
     STEP_CHARACTERS,
     Call,
@@ -32,7 +32,7 @@ from toolorchestra.agents.serving.openai_api import (
 from toolorchestra.agents.serving.solving import Asked, QuestionSolver, Solution, Solving
 from toolorchestra.envs.base import preference as preferences
 from toolorchestra.envs.base.actions import Action, parse
-from toolorchestra.envs.base.errors import ActionError, ConfigError, no_such, one_line
+from toolorchestra.envs.base.errors import ActionError, ConfigError, ToolError, no_such, one_line
 from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.base.types import Transcript
 from toolorchestra.envs.episode.episode import Episode, Step
@@ -130,9 +130,8 @@ class PolicyService:
         if self.draining:
             raise Refused(503, "shutting_down", "the server is shutting down", 5.0)
         body, ignored = read_body(data)
-        policy, kind = self.policy_of(body.model)
         spoken = conversation(body.messages)
-        if spoken.results and (found := self._resumed(spoken, account)):
+        if spoken.results and (found := self._resumed(spoken, account, body.keep_experts)):
             return found
         if spoken.results and body.orchestrator_tools != ():
             raise Refused(
@@ -142,31 +141,25 @@ class PolicyService:
         parked = len({id(session) for session in self._sessions.values()})
         if len(self._open) - parked >= self.limits.at_once + self.limits.queue:
             raise Refused(429, "overloaded", f"{self.active} requests run and {self.waiting} wait", 1.0)
-        client = ClientTools(schemas(body.tools), self.limits.session_seconds)
-        if kind and body.preference is None:
-            body = replace(body, preference=kind)
-        return self._opened(body, spoken, client, account, policy, ignored)
-
-    def _opened(
-        self,
-        body: ChatBody,
-        spoken: Spoken,
-        client: ClientTools,
-        account: str,
-        policy: str,
-        ignored: Sequence[str],
-    ) -> ClientSession:
-        asked = asked_of(body, spoken, client.tools, self.limits.most_usd)
-        most = self.limits.deadline_seconds
-        asked = replace(asked, deadline_seconds=min(asked.deadline_seconds or most, most))
         request_id = f"chatcmpl-{secrets.token_hex(ID_BYTES)}"
-        if self.canary is not None:
-            policy = self.canary.choose(policy, request_id)
+        client = ClientTools(schemas(body.tools), self.limits.session_seconds)
+        policy, asked = self._asked(body, spoken, client, request_id)
         running = self._granted(request_id, account, asked, policy)
         session = ClientSession(request_id, account, body.model, policy, running, client, time.monotonic(), ignored)
-        session.own_alone = asked.tools == ()
+        session.own_alone, session.loop = asked.tools == (), loop_of(spoken.results) or loop_of([request_id])
         self._open.add(session)
         return session
+
+    def _asked(self, body: ChatBody, spoken: Spoken, client: ClientTools, request_id: str) -> tuple[str, Asked]:
+        """Who answers a request, and what it asks. One who answers a loop's first request answers all of it."""
+        policy, kind = self.policy_of(body.model)
+        if self.canary is not None:
+            policy = self.canary.choose(policy, loop_of(spoken.results) or loop_of([request_id]))
+        if kind and body.preference is None:
+            body = replace(body, preference=kind)
+        asked = asked_of(body, spoken, client.tools, self.limits.most_usd)
+        most = self.limits.deadline_seconds
+        return policy, replace(asked, deadline_seconds=min(asked.deadline_seconds or most, most))
 
     def _granted(self, request_id: str, account: str, asked: Asked, policy: str) -> Solving:
         """Set aside what a request may spend, and open its episode. Raises Refused where the key has too little left
@@ -186,12 +179,13 @@ class PolicyService:
             raise
         return running
 
-    def _resumed(self, spoken: Spoken, account: str) -> ClientSession | None:
+    def _resumed(self, spoken: Spoken, account: str, keep_experts: bool) -> ClientSession | None:
         found = next((self._sessions[call_id] for call_id in spoken.results if call_id in self._sessions), None)
         if found is None or found.account != account:
             return None
         waiting = list(found.client.waiting)
         found.client.answer(spoken.results)
+        found.offer(keep_experts)
         for call_id in waiting:
             self._sessions.pop(call_id, None)
         if found.expires is not None:
@@ -250,14 +244,14 @@ class PolicyService:
         try:
             solution = await solver.move(session.running)
         except Exception as err:  # noqa: BLE001 - the client is told, and what was paid is booked
-            solution = session.running.solution("failed", f"{type(err).__name__}: {err}")
+            solution = session.running.broken(err)
             self._end(session, solution)
-            return self._told(session, solution, (), "failed")
+            return self._told(session, solution, (), solution.ended)
         try:
             action = parse(session.running.said)
         except ActionError:
             action = Action("", (), session.running.said)
-        calls = [Call(f"call_{secrets.token_hex(ID_BYTES)}", *call) for call in action.calls]
+        calls = [Call(f"call_{session.loop}_{secrets.token_hex(4)}", *call) for call in action.calls]
         solution = replace(solution, text=action.said, ended="tool_calls" if calls else "answered")
         self._end(session, solution)
         return self._told(session, solution, calls, solution.ended)
@@ -376,22 +370,23 @@ class PolicyService:
     async def decision(self, data: Mapping[str, Any], account: str) -> dict[str, Any]:
         """Tell which tools the policy would call now. Nothing is called; deciding itself is billed."""
         body, _ = read_body(data)
-        policy, kind = self.policy_of(body.model)
-        client = ClientTools(schemas(body.tools), 1.0)
-        body = replace(body, preference=body.preference or kind or None)
-        asked = asked_of(body, conversation(body.messages), client.tools, self.limits.most_usd)
         request_id = f"decision-{secrets.token_hex(ID_BYTES)}"
+        client = ClientTools(schemas(body.tools), 1.0)
+        policy, asked = self._asked(body, conversation(body.messages), client, request_id)
         running = self._granted(request_id, account, asked, policy)
-        episode, nano_usd = running.episode, 0
+        episode = running.episode
+        told = {"object": "decision", "model": body.model, "policy": policy}
         try:
             await self.solvers[policy].move(running)
-            nano_usd = episode.ledger.nano_usd
-        finally:
-            self.accounts.end(request_id, nano_usd)
-        try:
             action = parse(running.said)
         except ActionError as err:
-            return {"object": "decision", "model": body.model, "calls": [], "text": one_line(str(err))}
+            return {**told, "calls": [], "text": one_line(str(err)), "cost": episode.ledger.usd}
+        except ToolError as err:
+            if (ended := running.broken(err).ended) != "budget":
+                raise
+            return {**told, "calls": [], "text": "", "ended": ended, "cost": episode.ledger.usd}
+        finally:
+            self.accounts.end(request_id, episode.ledger.nano_usd)
         models = {offer.alias: offer.model for tool in episode.world.toolbox for offer in tool.offers}
         calls = [
             {
@@ -401,14 +396,8 @@ class PolicyService:
             }
             for call in action.calls
         ]
-        return {
-            "object": "decision",
-            "model": body.model,
-            "calls": calls,
-            "text": action.said,
-            "thought": action.thought,
-            "cost": episode.ledger.usd,
-        }
+        said = {"text": action.said, "thought": action.thought}
+        return {**told, "calls": calls, **said, "cost": episode.ledger.usd}
 
     def rate(self, request_id: str, right: bool, account: str) -> None:
         """Note whether an answer was right, as who asked says. Raises Refused for a request that is not known."""

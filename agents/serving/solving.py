@@ -20,7 +20,7 @@ from toolorchestra.agents.policies.chat_player import ChatPolicy
 from toolorchestra.envs.base import preference as preferences
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.answer_grading import final_answer
-from toolorchestra.envs.base.errors import ActionError, ConfigError, no_such, one_line
+from toolorchestra.envs.base.errors import ActionError, ConfigError, ToolError, no_such, one_line
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.base.types import Outcome, Transcript
 from toolorchestra.envs.domains.source import Asks, Scene, models_of, ungraded
@@ -149,6 +149,13 @@ class Solving:
     def _date(self) -> None:
         self._turns += [self.episode.turn] * (len(self.episode.ledger) - len(self._turns))
 
+    def broken(self, err: Exception) -> Solution:
+        """Tell what an error broke off: it failed, or the policy's own next turn did not fit into the budget."""
+        cap = self.episode.rules.spend_cap
+        if isinstance(err, ToolError) and cap is not None and cap.used_up:
+            return self.solution("budget")
+        return self.solution("failed", f"{type(err).__name__}: {err}")
+
     def solution(self, ended: str = "", failure: str = "") -> Solution:
         """Tell what came of it. `ended`: what broke it off, where it did not end by itself."""
         self._date()
@@ -254,7 +261,7 @@ class QuestionSolver:
             return running.solution("deadline")
         except Exception as err:  # noqa: BLE001 - who asked is told, and what was paid is billed
             running.settle()
-            return running.solution("failed", f"{type(err).__name__}: {err}")
+            return running.broken(err)
         except asyncio.CancelledError:
             running.settle()
             raise

@@ -11,7 +11,10 @@ import pytest
 
 import toolorchestra as to
 from tests.support.served import running
+from toolorchestra.agents.policies.base import Move
 from toolorchestra.agents.serving.canary import Canary
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.episode.episode import Episode
 
 QUESTIONS = list(to.make("HLE-v0").unwrapped.factory.source.askable)  # type: ignore[attr-defined]
 
@@ -52,6 +55,45 @@ def test_the_share_is_drawn_by_the_request_and_ends_with_the_canary() -> None:
     assert canary.choose("other", "1") == "other"
     canary.stopped = "enough"
     assert {canary.choose("old", str(number)) for number in range(200)} == {"old"}
+
+
+class Caller:
+    """Calls the client's first tool."""
+
+    simulated = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def move(self, episode: Episode) -> Move:
+        """Call it."""
+        return Move(render_call(episode.world.toolbox.tools[0].name, {}), None)
+
+
+def caller(name: str, *_: Any) -> Caller:
+    return Caller(name)
+
+
+other = caller
+
+
+def test_who_answers_a_loops_first_request_answers_all_of_it(tmp_path: Path) -> None:
+    first, canary = (f"{__name__}:{name}" for name in ("caller", "other"))
+    fetch = {"type": "function", "function": {"name": "fetch"}}
+    drawn = set()
+    with running(tmp_path / "out", first, canary=canary, canary_share=0.5) as server:
+        for _ in range(8):
+            messages: list[Any] = [{"role": "user", "content": "Go on."}]
+            body = {"model": first, "messages": messages, "tools": [fetch], "orchestrator_tools": []}
+            for _ in range(4):
+                message = httpx.post(f"{server.url}/v1/chat/completions", json=body).json()["choices"][0]["message"]
+                (call,) = message["tool_calls"]
+                messages += [message, {"role": "tool", "tool_call_id": call["id"], "content": "1"}]
+            decided = httpx.post(f"{server.url}/v1/decision", json=body).json()["policy"]
+            who = {decided, *(one.policy for one in list(server.service.latest)[-4:])}
+            assert len(who) == 1
+            drawn |= who
+    assert drawn == {first, canary}
 
 
 def test_over_the_server_with_feedback(tmp_path: Path) -> None:
