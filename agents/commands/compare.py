@@ -27,7 +27,9 @@ from toolorchestra.agents.commands.evaluation_setup import (
     real,
     wanted_of,
 )
-from toolorchestra.agents.evaluation.comparison import compare_runs, comparison_markdown, comparison_text, read_runs
+from toolorchestra.agents.configuration.environment_options import pairs
+from toolorchestra.agents.evaluation.comparison import compare_runs, read_runs
+from toolorchestra.agents.evaluation.comparison_tables import comparison_markdown, comparison_text
 from toolorchestra.agents.evaluation.inspect_log import inspect_logs
 from toolorchestra.agents.evaluation.repricing import reprice
 from toolorchestra.agents.evaluation.rescoring import Envs, Rescoring, rescore
@@ -65,6 +67,9 @@ class CompareOptions:
     against: str = ""
     """A policy of the first run that all others are compared with. Of figures: whom preference scores are measured
     against."""
+    seeds: tuple[str, ...] = ()
+    """Trainings that are compared as one policy: NAME=POLICY,POLICY, of whatever run. Intervals then hold what another
+    training may come to. For example: --seeds mine=checkpoint:runs/seed-0,checkpoint:runs/seed-1"""
     single: tuple[str, ...] = ()
     """Policies that always ask one model: the best single policy is sought among them. All policies when left out."""
     reprice: str = ""
@@ -138,7 +143,8 @@ def _check(given: CompareOptions) -> None:
 
 
 def _comparison(given: CompareOptions, runs: Sequence[Path]) -> str:
-    compared = compare_runs(read_runs(runs), given.against, given.single)
+    seeds = {name: policies.split(",") for name, policies in pairs("--seeds", given.seeds).items()}
+    compared = compare_runs(read_runs(runs), given.against, given.single, seeds)
     if given.format == "json":
         return json.dumps(compared.to_json(), allow_nan=False, indent=1)
     if given.format == "csv":

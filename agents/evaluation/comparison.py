@@ -1,4 +1,4 @@
-"""Runs beside each other: paired differences on the same trials, who wins where, and the fronts; as tables too.
+"""Runs beside each other: paired differences on the same trials, who wins where, and the fronts.
 
 A pair is one trial of one task by two policies: same environment, split, task, trial, seed and price sheet. Only pairs
 whose outcomes are both known make means; how many are not is said, and bounds take them as the worst and the best. What
@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from toolorchestra.agents.evaluation.frontier import ANY_RIGHT, ORACLE, PolicyFrontier, PolicyPoint, frontier
+from toolorchestra.agents.evaluation.frontier import PolicyFrontier, frontier
 from toolorchestra.agents.evaluation.rows import MANIFEST, EvaluationRow, read_rows
 from toolorchestra.agents.evaluation.statistics import (
     Interval,
     TaskTally,
+    holm,
     mean_interval,
     paired_share_interval,
     sign_test,
 )
 from toolorchestra.agents.evaluation.summary import as_plain, latest
-from toolorchestra.agents.evaluation.summary_tables import Table, aligned, in_markdown, number, piped, wrapped
+from toolorchestra.agents.evaluation.training_seeds import Trainings, TrialRows, mean_rows, reach_over
 from toolorchestra.envs.base.errors import ConfigError, no_such
 
 DRAWN = "prices drawn for each task"
@@ -106,6 +107,8 @@ class PairedComparison:
     worse: int
     p: float
     """Probability of the exact sign test over tasks: McNemar's where each has one trial."""
+    p_of_all: float
+    """The same, corrected for all comparisons of a section (Holm)."""
     groups: tuple[GroupWin, ...]
 
 
@@ -151,9 +154,15 @@ def read_runs(folders: Sequence[Path]) -> list[NamedRun]:
     ]
 
 
-def compare_runs(runs: Sequence[NamedRun], against: str = "", singles: Sequence[str] = ()) -> RunComparison:
+def compare_runs(
+    runs: Sequence[NamedRun],
+    against: str = "",
+    singles: Sequence[str] = (),
+    seeds: Mapping[str, Sequence[str]] | None = None,
+) -> RunComparison:
     """Each policy beside the same policy of the first run, or beside its first one. `against` names a policy of the
-    first run that all are compared with. `singles` are policies that always ask one model."""
+    first run that all are compared with. `singles` are policies that always ask one model. `seeds` has, by a name of
+    their own, policies of whatever run that are trainings of one policy, and are compared as it."""
     by_ground: dict[Ground, dict[ComparedPolicy, list[EvaluationRow]]] = {}
     for run in runs:
         for (env, split, policy), rows in _by_cell(run.rows).items():
@@ -161,10 +170,14 @@ def compare_runs(runs: Sequence[NamedRun], against: str = "", singles: Sequence[
             ground = Ground(env, split, dict(run.versions).get(env, ""), min(sheets) if len(sheets) == 1 else DRAWN)
             by_ground.setdefault(ground, {})[ComparedPolicy(run.name, policy)] = rows
     policies = list(dict.fromkeys(player.policy for players in by_ground.values() for player in players))
+    for name in (name for names in (seeds or {}).values() for name in names):
+        if name not in policies:
+            raise ConfigError(no_such("policy", name, policies))
+    policies += seeds or ()
     for name in filter(None, (against, *singles)):
         if name not in policies:
             raise ConfigError(no_such("policy", name, policies))
-    sections = [_section(ground, players, against, singles) for ground, players in by_ground.items()]
+    sections = [_section(ground, players, against, singles, seeds or {}) for ground, players in by_ground.items()]
     return RunComparison(tuple(sections), tuple(_grounds_apart(by_ground)))
 
 
@@ -199,21 +212,44 @@ def _names(players: Iterable[ComparedPolicy]) -> str:
 
 
 def _section(
-    ground: Ground, players: dict[ComparedPolicy, list[EvaluationRow]], against: str, singles: Sequence[str]
+    ground: Ground,
+    players: dict[ComparedPolicy, list[EvaluationRow]],
+    against: str,
+    singles: Sequence[str],
+    seeds: Mapping[str, Sequence[str]],
 ) -> ComparisonSection:
+    players, several = _together(players, seeds)
     labels = _labels(list(players))
+    trainings = {labels[player]: rows for player, rows in several.items()}
     first = next(iter(players)).run
     made = []
     for player, rows in players.items():
         other = _opponent(player, [p for p in players if p.run == first], against)
         if other != player:
-            made.append(compare_pairs(labels[other], players[other], labels[player], rows))
+            made.append(compare_pairs(labels[other], players[other], labels[player], rows, trainings))
+    corrected = holm([one.p for one in made])
+    made = [replace(one, p_of_all=p) for one, p in zip(made, corrected, strict=True)]
     trials = {labels[player]: {(row.task, row.trial): row for row in rows} for player, rows in players.items()}
     kept = [labels[player] for player in players if player.policy in singles]
-    return ComparisonSection(ground, tuple(made), _front(trials, kept))
+    return ComparisonSection(ground, tuple(made), _front(trials, kept, trainings))
 
 
-def _front(trials: dict[str, dict[tuple[str, int], EvaluationRow]], singles: Sequence[str]) -> PolicyFrontier | None:
+def _together(
+    players: dict[ComparedPolicy, list[EvaluationRow]], seeds: Mapping[str, Sequence[str]]
+) -> tuple[dict[ComparedPolicy, list[EvaluationRow]], dict[ComparedPolicy, list[TrialRows]]]:
+    """The policies, with those that are trainings of one in its place; and the rows of each training."""
+    single, several = dict(players), {}
+    for name, members in seeds.items():
+        mine = [player for player in players if player.policy in members]
+        if len(mine) > 1:
+            rows = [{(row.task, row.trial): row for row in single.pop(player)} for player in mine]
+            several[ComparedPolicy(mine[0].run, name)] = rows
+    return {**single, **{player: mean_rows(player.policy, rows) for player, rows in several.items()}}, several
+
+
+def _front(
+    trials: dict[str, dict[tuple[str, int], EvaluationRow]], singles: Sequence[str], trainings: Trainings
+) -> PolicyFrontier | None:
     """Trials under another seed or sheet than the first policy's are none of the others'."""
     setting: dict[tuple[str, int], tuple[int, str]] = {}
     for rows in trials.values():
@@ -223,7 +259,7 @@ def _front(trials: dict[str, dict[tuple[str, int], EvaluationRow]], singles: Seq
         label: {key: row for key, row in rows.items() if setting[key] == (row.seed, row.sheet)}
         for label, rows in trials.items()
     }
-    return frontier(same, singles) if len(same) > 1 else None
+    return frontier(same, singles, trainings) if len(same) > 1 else None
 
 
 def _opponent(player: ComparedPolicy, first: Sequence[ComparedPolicy], against: str) -> ComparedPolicy:
@@ -240,15 +276,20 @@ def _labels(players: Sequence[ComparedPolicy]) -> dict[ComparedPolicy, str]:
 
 
 def compare_pairs(
-    left: str, left_rows: Sequence[EvaluationRow], right: str, right_rows: Sequence[EvaluationRow]
+    left: str,
+    left_rows: Sequence[EvaluationRow],
+    right: str,
+    right_rows: Sequence[EvaluationRow],
+    trainings: Trainings | None = None,
 ) -> PairedComparison:
-    """Two policies' rows of one environment and split."""
+    """Two policies' rows of one environment and split, with those of each training where one is several."""
     ones, others = ({(row.task, row.trial): row for row in latest(rows)} for rows in (left_rows, right_rows))
     both = [(ones[key], others[key]) for key in sorted(ones.keys() & others.keys())]
     same = [(a, b) for a, b in both if (a.seed, a.sheet) == (b.seed, b.sheet)]
     known = [(a, b) for a, b in same if a.right is not None and b.right is not None]
     by_task = _by_task(known)
     apart = [math.fsum((b.right or 0.0) - (a.right or 0.0) for a, b in pairs) for pairs in by_task]
+    sides = [(trainings or {}).get(name, ()) for name in (left, right)]
     better, worse = sum(d > 1e-12 for d in apart), sum(d < -1e-12 for d in apart)
     return PairedComparison(
         left,
@@ -257,19 +298,22 @@ def compare_pairs(
         unknown=len(same) - len(known),
         apart=len(both) - len(same),
         alone=len(ones) + len(others) - 2 * len(both),
-        accuracy=_accuracy(by_task),
+        accuracy=_accuracy(by_task, sides),
         bounds=_bounds(same),
-        cents=_difference(by_task, lambda row: 100 * row.agent_usd),
-        minutes=_difference(by_task, lambda row: row.seconds / 60),
-        reward=_difference(by_task, lambda row: (row.right or 0.0) - row.agent_usd),
+        cents=_difference(by_task, lambda row: 100 * row.agent_usd, sides),
+        minutes=_difference(by_task, lambda row: row.seconds / 60, sides),
+        reward=_difference(by_task, lambda row: (row.right or 0.0) - row.agent_usd, sides),
         better=better,
         worse=worse,
-        p=sign_test(better, worse),
-        groups=tuple(_groups(known)),
+        p=(p := sign_test(better, worse)),
+        p_of_all=p,
+        groups=tuple(_groups(known, sides)),
     )
 
 
 Pair = tuple[EvaluationRow, EvaluationRow]
+Sides = Sequence[Sequence[TrialRows]]
+"""The rows of each training, on either side; none where a policy is one."""
 
 
 def _by_task(pairs: Sequence[Pair]) -> list[list[Pair]]:
@@ -279,12 +323,13 @@ def _by_task(pairs: Sequence[Pair]) -> list[list[Pair]]:
     return list(made.values())
 
 
-def _accuracy(by_task: Sequence[Sequence[Pair]]) -> MeanDifference | None:
+def _accuracy(by_task: Sequence[Sequence[Pair]], trainings: Sides) -> MeanDifference | None:
     if not by_task:
         return None
     sides = [[_tally([pair[side] for pair in pairs]) for pairs in by_task] for side in (0, 1)]
     left, right = (math.fsum(t.right for t in tallies) / sum(t.trials for t in tallies) for tallies in sides)
-    return MeanDifference(left, right, right - left, paired_share_interval(*sides))
+    interval = _wider(right - left, paired_share_interval(*sides), by_task, lambda row: row.right or 0.0, trainings)
+    return MeanDifference(left, right, right - left, interval)
 
 
 def _tally(rows: Sequence[EvaluationRow]) -> TaskTally:
@@ -292,15 +337,30 @@ def _tally(rows: Sequence[EvaluationRow]) -> TaskTally:
     return TaskTally(math.fsum(values), sum(v >= 1.0 for v in values), len(values), len(values))
 
 
-def _difference(by_task: Sequence[Sequence[Pair]], of: Callable[[EvaluationRow], float]) -> MeanDifference | None:
+def _difference(
+    by_task: Sequence[Sequence[Pair]], of: Callable[[EvaluationRow], float], trainings: Sides
+) -> MeanDifference | None:
     """A mean over tasks of each task's mean difference: trials of a task are drawn together by the bootstrap."""
     left, right = ([math.fsum(of(p[side]) for p in pairs) / len(pairs) for pairs in by_task] for side in (0, 1))
-    apart = [b - a for a, b in zip(left, right, strict=True)]
-    interval = mean_interval(apart)
-    if interval is None:
+    apart, n = [b - a for a, b in zip(left, right, strict=True)], len(by_task)
+    if not apart:
         return None
-    n = len(by_task)
-    return MeanDifference(math.fsum(left) / n, math.fsum(right) / n, math.fsum(apart) / n, interval)
+    mean, interval = math.fsum(apart) / n, mean_interval(apart) or Interval(-math.inf, math.inf)
+    interval = _wider(mean, interval, by_task, of, trainings)
+    return MeanDifference(math.fsum(left) / n, math.fsum(right) / n, mean, interval)
+
+
+def _wider(
+    value: float,
+    interval: Interval,
+    by_task: Sequence[Sequence[Pair]],
+    of: Callable[[EvaluationRow], float],
+    trainings: Sides,
+) -> Interval:
+    """The interval with what another training of either side may change."""
+    keys = [(a.task, a.trial) for pairs in by_task for a, _ in pairs]
+    reach = math.hypot(*(reach_over(rows, keys, of) for rows in trainings))
+    return interval.wider(value, reach) if reach else interval
 
 
 def _bounds(pairs: Sequence[Pair]) -> Interval:
@@ -311,149 +371,15 @@ def _bounds(pairs: Sequence[Pair]) -> Interval:
     return Interval(least / len(pairs), most / len(pairs))
 
 
-def _groups(pairs: Sequence[Pair]) -> Iterable[GroupWin]:
+def _groups(pairs: Sequence[Pair], trainings: Sides) -> Iterable[GroupWin]:
     by_group: dict[str, list[Pair]] = {}
     for pair in pairs:
         for name, value in pair[0].groups.items():
             by_group.setdefault(f"{name}: {value}", []).append(pair)
     for group, some in sorted(by_group.items()):
         by_task = _by_task(some)
-        accuracy, cents = _accuracy(by_task), _difference(by_task, lambda row: 100 * row.agent_usd)
+        accuracy = _accuracy(by_task, trainings)
+        cents = _difference(by_task, lambda row: 100 * row.agent_usd, trainings)
         if accuracy is not None and cents is not None:
             apart = (accuracy.left, accuracy.right, accuracy.difference, accuracy.interval)
             yield GroupWin(group, len(some), *apart, cents.difference)
-
-
-# -- as tables: text for a terminal, or Markdown -----------------------------------------------------------------------
-
-
-def comparison_text(compared: RunComparison) -> str:
-    """The comparison as text for a terminal."""
-    parts = [_part(section, aligned, wrapped) for section in compared.sections]
-    return "\n\n".join([*map(wrapped, compared.notes), *parts])
-
-
-def comparison_markdown(compared: RunComparison) -> str:
-    """The comparison in Markdown."""
-    parts = [_part(section, piped, in_markdown) for section in compared.sections]
-    return "\n\n".join([*map(in_markdown, compared.notes), *(f"### {part}" for part in parts)])
-
-
-def _part(section: ComparisonSection, table: Callable[[Table], str], words: Callable[[str], str]) -> str:
-    ground = section.ground
-    title = " ".join(filter(None, (ground.env, ground.split, ground.version))) + f" ({ground.sheets})"
-    made = [words(title)]
-    if section.comparisons:
-        made += [table(_accuracies(section.comparisons)), table(_bills(section.comparisons))]
-        made.append(table(_rewards(section.comparisons)))
-        if any(one.groups for one in section.comparisons):
-            made.append(table(_group_table(section.comparisons)))
-        made += [words(note) for one in section.comparisons for note in _said(one)]
-    else:
-        made.append(words("Only one policy was played here; there is nothing to compare it with."))
-    if section.front is not None:
-        made += [table(_front_table(section.front)), *map(words, _front_said(section.front))]
-    elif section.comparisons:
-        made.append(words("No trial has a known outcome for every policy, so there is no front."))
-    return "\n\n".join(made)
-
-
-def _accuracies(comparisons: Sequence[PairedComparison]) -> Table:
-    head = ["policy", "against", "pairs", "not known", "%", "against %", "points", "95 %", "bounds", "+", "-", "p"]
-    return [head, *([c.right, c.left, str(c.pairs), str(c.unknown), *_accuracy_cells(c)] for c in comparisons)]
-
-
-def _accuracy_cells(c: PairedComparison) -> list[str]:
-    tests = [str(c.better), str(c.worse), f"{c.p:.3g}"]
-    if c.accuracy is None:
-        return ["-", "-", "-", "-", _points(c.bounds), *tests]
-    found = c.accuracy
-    shares = [f"{100 * found.right:.1f}", f"{100 * found.left:.1f}", f"{100 * found.difference:+.1f}"]
-    return [*shares, _points(found.interval), _points(c.bounds) if c.unknown else "-", *tests]
-
-
-def _points(interval: Interval) -> str:
-    return f"{100 * interval.low:+.1f}..{100 * interval.high:+.1f}"
-
-
-def _bills(comparisons: Sequence[PairedComparison]) -> Table:
-    head = ["policy", "against", "¢", "against", "difference", "95 %", "min", "against", "difference", "95 %"]
-    return [head, *([c.right, c.left, *_bill(c.cents), *_bill(c.minutes)] for c in comparisons)]
-
-
-def _rewards(comparisons: Sequence[PairedComparison]) -> Table:
-    head = ["policy", "against", "reward", "against", "difference", "95 %"]
-    return [head, *([c.right, c.left, *_reward(c.reward)] for c in comparisons)]
-
-
-def _reward(found: MeanDifference | None) -> list[str]:
-    """Three decimals each: rewards that lie near 1 differ in the third."""
-    if found is None:
-        return ["-"] * 4
-    low, high = found.interval.low, found.interval.high
-    return [f"{found.right:.3f}", f"{found.left:.3f}", f"{found.difference:+.3f}", f"{low:+.3f}..{high:+.3f}"]
-
-
-def _bill(found: MeanDifference | None) -> list[str]:
-    if found is None:
-        return ["-"] * 4
-    span = f"{signed(found.interval.low)}..{signed(found.interval.high)}"
-    return [number(found.right), number(found.left), signed(found.difference), span]
-
-
-def signed(value: float) -> str:
-    """Three digits with a sign."""
-    return f"{'-' if value < 0 else '+'}{number(abs(value))}"
-
-
-def _group_table(comparisons: Sequence[PairedComparison]) -> Table:
-    head = ["group", "policy", "against", "pairs", "%", "against %", "points", "95 %", "¢"]
-    rows = []
-    for group, policy, against, one in sorted((g.group, c.right, c.left, g) for c in comparisons for g in c.groups):
-        shares = [f"{100 * one.right:.1f}", f"{100 * one.left:.1f}", f"{100 * one.difference:+.1f}"]
-        rows.append([group, policy, against, str(one.pairs), *shares, _points(one.interval), signed(one.cents)])
-    return [head, *rows]
-
-
-def _said(c: PairedComparison) -> list[str]:
-    """What was left out of the pairs."""
-    said = []
-    if c.unknown:
-        said.append(f"{c.unknown} of {c.pairs + c.unknown} pairs have an outcome that is not known")
-    if c.apart:
-        said.append(f"{c.apart} trials had another seed or other prices, and are no pairs")
-    if c.alone:
-        said.append(f"{c.alone} trials were played by one of them alone")
-    return [f"{c.right} against {c.left}: {'; '.join(said)}."] if said else []
-
-
-def _front_table(front: PolicyFrontier) -> Table:
-    head = ["policy", "front", "%", "¢", "PerfGain", "CostSave", "ParetoDist", "nAUC", "RCI"]
-    rows = [_point(point) for point in sorted(front.points, key=lambda p: (p.cents, p.policy))]
-    oracle = [
-        ORACLE if front.cross_fitted else ANY_RIGHT,
-        "",
-        f"{100 * front.oracle_accuracy:.1f}",
-        number(front.oracle_cents),
-        *["-"] * 5,
-    ]
-    return [head, *rows, oracle]
-
-
-def _point(point: PolicyPoint) -> list[str]:
-    accuracy = f"{100 * point.accuracy:.1f}"
-    gains = ["-" if share is None else f"{100 * share:+.1f} %" for share in (point.perf_gain, point.cost_save)]
-    rest = [f"{point.pareto_dist:.3f}", f"{100 * point.nauc:.1f}", f"{point.collapse:.2f}"]
-    return [point.policy, "yes" if point.on_front else "", accuracy, number(point.cents), *gains, *rest]
-
-
-def _front_said(front: PolicyFrontier) -> list[str]:
-    names, area = ", ".join(front.front), 100 * front.nauc
-    said = [f"Best single policy: {front.best_single}. Front: {names}. nAUC of all: {area:.1f}."]
-    if front.left_out:
-        bounds = "; ".join(f"{p.policy} {100 * p.low:.1f}-{100 * p.high:.1f} %" for p in front.points)
-        said.append(
-            f"The front is of {front.trials} trials; {front.left_out} are left out, as their outcome is not known for "
-            f"every policy. With them at their worst and best: {bounds}."
-        )
-    return said

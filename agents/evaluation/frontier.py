@@ -5,19 +5,33 @@ that is said, and bounds of each accuracy take them as all wrong and all right. 
 their mean. The definitions follow LLMRouterBench (arXiv 2601.07206) and ORBIT (arXiv 2606.18774); where a policy is no
 choice among given models, as here, they are put in terms of the policies compared. docs/evaluation.md has each in a
 line.
+
+Which policy is best, and which are on the front, was chosen by the same figures that are shown: so the intervals of all
+policies hold together, in 95 %, and with them that of whichever was chosen.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from toolorchestra.agents.evaluation.rows import EvaluationRow
+from toolorchestra.agents.evaluation.statistics import (
+    DRAWS,
+    SEED,
+    Interval,
+    TaskTally,
+    mean_interval,
+    paired_share_interval,
+    quantile_of,
+    share_of,
+)
+from toolorchestra.agents.evaluation.training_seeds import TaskTrial, Trainings, reach_over
 
 ORACLE, ANY_RIGHT = "task oracle", "any right"
-TaskTrial = tuple[str, int]
-"""A task and one of its trials."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +44,13 @@ class PolicyPoint:
     """The bound with what was left out all wrong."""
     high: float
     """The bound with what was left out all right."""
+    interval: Interval
+    """Interval of the accuracy; those of all policies hold together."""
     cents: float
+    cents_interval: Interval
     on_front: bool
+    front_share: float
+    """How often it is on the front when the tasks are drawn again."""
     perf_gain: float | None
     """Accuracy over the best single policy's, less 1; None where that is 0."""
     cost_save: float | None
@@ -52,6 +71,8 @@ class PolicyFrontier:
     points: tuple[PolicyPoint, ...]
     best_single: str
     """The most accurate of the single policies; the cheaper of equals."""
+    may_be_best: tuple[str, ...]
+    """The single policies that are not shown to be less accurate than that one; corrected for their number."""
     oracle_accuracy: float
     """Accuracy of taking each task's cheapest best policy. Where each task has several trials it is chosen by the
     others and judged by each in turn; with one trial it is whether any policy was right, which no choice comes to."""
@@ -89,11 +110,13 @@ class _Plane:
 
 
 def frontier(
-    trials: Mapping[str, Mapping[TaskTrial, EvaluationRow]], singles: Sequence[str] = ()
+    trials: Mapping[str, Mapping[TaskTrial, EvaluationRow]],
+    singles: Sequence[str] = (),
+    trainings: Trainings | None = None,
 ) -> PolicyFrontier | None:
     """The front over policies, each with its rows by task and trial. `singles` are those that the best single policy
-    is sought among: policies that always ask one model; all of them when left out. None where no trial is known for
-    all."""
+    is sought among: policies that always ask one model; all of them when left out. `trainings` has the rows of each
+    training of the policies that are several. None where no trial is known for all."""
     every = sorted(set().union(*trials.values())) if trials else []
     known = [key for key in every if all(_right(rows.get(key)) is not None for rows in trials.values())]
     if not known:
@@ -109,10 +132,12 @@ def frontier(
             _mean([plane.right[p][task] for task, p in choices]),
             _mean([plane.cents[p][task] for task, p in choices]),
         )
-    points = [_point(plane, policy, best, front, _bounds(rows, every)) for policy, rows in trials.items()]
+    drawn, means = _drawn_fronts(plane), _Means(plane, trials, known, trainings or {})
+    points = [_point(means, p, best, (front, drawn[p]), _bounds(rows, every)) for p, rows in trials.items()]
     return PolicyFrontier(
         tuple(points),
         best,
+        tuple(p for p in singles or plane.right if p != best and means.may_beat(p, best, len(singles or plane.right))),
         *oracle,
         cross_fitted,
         _area(plane, list(plane.right)),
@@ -149,11 +174,9 @@ def _plane(trials: Mapping[str, Mapping[TaskTrial, EvaluationRow]], known: Seque
     for key in known:
         by_task.setdefault(key[0], []).append(key)
     right = {
-        p: [_mean([rows[k].right or 0.0 for k in keys]) for keys in by_task.values()] for p, rows in trials.items()
+        p: [_mean([_right_or_wrong(rows[k]) for k in keys]) for keys in by_task.values()] for p, rows in trials.items()
     }
-    cents = {
-        p: [_mean([100 * rows[k].agent_usd for k in keys]) for keys in by_task.values()] for p, rows in trials.items()
-    }
+    cents = {p: [_mean([_cents(rows[k]) for k in keys]) for keys in by_task.values()] for p, rows in trials.items()}
     return _Plane(right, cents)
 
 
@@ -180,8 +203,8 @@ def _cross_fitted(
         for key in keys:
             rest = _plane(trials, [other for other in keys if other != key])
             chosen.append(trials[_oracle_choice(rest, 0)][key])
-        right.append(_mean([row.right or 0.0 for row in chosen]))
-        cents.append(_mean([100 * row.agent_usd for row in chosen]))
+        right.append(_mean([_right_or_wrong(row) for row in chosen]))
+        cents.append(_mean([_cents(row) for row in chosen]))
     return _mean(right), _mean(cents)
 
 
@@ -189,15 +212,81 @@ def _oracle_choice(plane: _Plane, task: int) -> str:
     return min(plane.right, key=lambda p: (-plane.right[p][task], plane.cents[p][task], p))
 
 
-def _point(plane: _Plane, policy: str, best: str, front: set[str], bounds: tuple[float, float]) -> PolicyPoint:
+class _Means:
+    """Intervals of the policies' means, and of their differences."""
+
+    def __init__(
+        self,
+        plane: _Plane,
+        trials: Mapping[str, Mapping[TaskTrial, EvaluationRow]],
+        known: Sequence[TaskTrial],
+        trainings: Trainings,
+    ) -> None:
+        self.plane, self._known, self._trainings = plane, known, trainings
+        self._tallies = {policy: _tallies(rows, known) for policy, rows in trials.items()}
+
+    def accuracy(self, policy: str) -> Interval:
+        """Interval of a policy's accuracy, with those of all others."""
+        interval = share_of(self._tallies[policy], quantile_of(len(self._tallies))).interval
+        reach = self._reach(policy, _right_or_wrong)
+        return interval.wider(self.plane.accuracy(policy), reach) if reach else interval
+
+    def cents(self, policy: str) -> Interval:
+        """The same of its cents."""
+        interval = mean_interval(self.plane.cents[policy], len(self._tallies)) or Interval(-math.inf, math.inf)
+        return interval.wider(self.plane.cost(policy), self._reach(policy, _cents))
+
+    def may_beat(self, policy: str, best: str, of: int) -> bool:
+        """Whether a policy is not shown to be less accurate than the best one of so many."""
+        found = paired_share_interval(self._tallies[best], self._tallies[policy], quantile_of(of))
+        reach = math.hypot(self._reach(policy, _right_or_wrong), self._reach(best, _right_or_wrong))
+        return found.wider(self.plane.accuracy(policy) - self.plane.accuracy(best), reach).high >= 0
+
+    def _reach(self, policy: str, of: Callable[[EvaluationRow], float]) -> float:
+        return reach_over(self._trainings.get(policy, ()), self._known, of)
+
+
+def _tallies(rows: Mapping[TaskTrial, EvaluationRow], known: Sequence[TaskTrial]) -> list[TaskTally]:
+    by_task: dict[str, list[float]] = {}
+    for key in known:
+        by_task.setdefault(key[0], []).append(rows[key].right or 0.0)
+    return [TaskTally(math.fsum(some), some.count(1.0), len(some), len(some)) for some in by_task.values()]
+
+
+def _right_or_wrong(row: EvaluationRow) -> float:
+    return row.right or 0.0
+
+
+def _cents(row: EvaluationRow) -> float:
+    return 100 * row.agent_usd
+
+
+def _drawn_fronts(plane: _Plane) -> dict[str, float]:
+    """How often each policy is on the front when tasks are drawn with replacement."""
+    n = len(plane.tasks)
+    often = np.random.default_rng(SEED).multinomial(n, [1 / n] * n, size=DRAWS)
+    right, cents = (often @ np.array(list(side.values())).T / n for side in (plane.right, plane.cents))
+    as_good = (right[:, None] >= right[:, :, None] - 1e-9) & (cents[:, None] <= cents[:, :, None] + 1e-9)
+    better = (right[:, None] > right[:, :, None] + 1e-9) | (cents[:, None] < cents[:, :, None] - 1e-9)
+    beaten = (as_good & better).any(axis=2).mean(axis=0)
+    return {policy: 1.0 - float(share) for policy, share in zip(plane.right, beaten, strict=True)}
+
+
+def _point(
+    means: _Means, policy: str, best: str, fronts: tuple[set[str], float], bounds: tuple[float, float]
+) -> PolicyPoint:
+    plane, (front, drawn) = means.plane, fronts
     accuracy, cents = plane.accuracy(policy), plane.cost(policy)
     most, price = plane.accuracy(best), plane.cost(best)
     return PolicyPoint(
         policy,
         accuracy,
         *bounds,
+        means.accuracy(policy),
         cents,
+        means.cents(policy),
         policy in front,
+        drawn,
         accuracy / most - 1 if most else None,
         1 - cents / price if accuracy >= most and price else None,
         _distance(plane, policy, front),

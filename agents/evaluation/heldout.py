@@ -14,6 +14,7 @@ bootstrap of tasks.
 from __future__ import annotations
 
 import hashlib
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -128,12 +129,14 @@ def intervals(tasks: Sequence[TaskScores], name: str) -> dict[str, Interval]:
 
 
 def share_of_oracle(tasks: Sequence[TaskScores], name: str = POLICY) -> OracleShare | None:
-    """Share over the tasks that both played; None of none, or where the oracle earns nothing."""
+    """Share over the tasks that both played; None where they say nothing of it, as the oracle
+    earns nothing or might."""
     both = [task.players for task in tasks if ORACLE in task.players and name in task.players]
     mine, best = ([players[who].reward for players in both] for who in (name, ORACLE))
-    if not sum(best):
+    interval = ratio_interval(mine, best)
+    if not math.isfinite(interval.high - interval.low):
         return None
-    return OracleShare(sum(mine) / sum(best), ratio_interval(mine, best))
+    return OracleShare(sum(mine) / sum(best), interval)
 
 
 def preference_score(measure: Measure, baseline: Measure, preference: Preference) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ POWER_Z = 0.841621
 """The same for 80 %, one-sided."""
 DRAWS = 2000
 """Draws of each bootstrap."""
+LEAST_ERROR = 1 / 3
+"""The least standard error of a draw, as a share of that of all tasks: tasks that are drawn alike have none."""
 SEED = 20_251_121
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -30,6 +33,10 @@ class Interval:
 
     low: float
     high: float
+
+    def wider(self, value: float, reach: float) -> Interval:
+        """The interval of a value with another, independent uncertainty: square and add."""
+        return Interval(value - math.hypot(value - self.low, reach), value + math.hypot(self.high - value, reach))
 
     def union(self, other: Interval) -> Interval:
         """The smallest that holds both."""
@@ -84,11 +91,11 @@ class Share:
         return self.low if self.trials and not self.unknown else None
 
 
-def wilson(share: float, trials: float) -> Interval:
+def wilson(share: float, trials: float, z: float = Z) -> Interval:
     """Wilson's score interval of a share of `trials`, which may be an effective number."""
     if trials <= 0:
         return Interval(0.0, 1.0)
-    squared = Z * Z / trials
+    squared = z * z / trials
     centre = (share + squared / 2) / (1 + squared)
     half = math.sqrt(squared * (share * (1 - share) + squared / 4)) / (1 + squared)
     return Interval(max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half)))
@@ -115,15 +122,16 @@ def effective_trials(tallies: Sequence[TaskTally]) -> float:
     return total / min(most, max(1.0, robust / binomial))
 
 
-def share_of(tallies: Sequence[TaskTally]) -> Share:
-    """The share of what was right, its bounds and its interval, clustered by task."""
+def share_of(tallies: Sequence[TaskTally], z: float = Z) -> Share:
+    """The share of what was right, its bounds and its interval, clustered by task. `z` is the normal quantile of the
+    interval, where it is one of several."""
     trials = sum(t.trials for t in tallies)
     known, right = sum(t.known for t in tallies), sum(t.right for t in tallies)
     if not trials:
         return Share(0.0, 0, 0, 0.0, 1.0, Interval(0.0, 1.0))
     low, high = right / trials, (right + trials - known) / trials
     bounds = [[t.low() for t in tallies], [t.high() for t in tallies]]
-    first, last = (wilson(share, effective_trials(some)) for share, some in zip((low, high), bounds, strict=True))
+    first, last = (wilson(share, effective_trials(some), z) for share, some in zip((low, high), bounds, strict=True))
     return Share(right, known, trials, low, min(1.0, high), first.union(last))
 
 
@@ -156,41 +164,80 @@ def pass_rates(tallies: Sequence[TaskTally], of: Callable[[int, int, int], float
     return made
 
 
-def ratio_interval(tops: Sequence[float], bottoms: Sequence[float]) -> Interval:
-    """Interval of the ratio of two sums over tasks: percentiles of a bootstrap of tasks. Infinite where the lower sum
-    is 0."""
-    if not tops:
-        return Interval(0.0, math.inf)
-    above, below = _drawn_sums(np.array([tops, bottoms], dtype=float))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(below > 0, above / below, math.inf)
-    return _middle(ratios)
+def mean_interval(values: Sequence[float], of: int = 1) -> Interval | None:
+    """Interval of a mean over tasks: a bootstrap-t of tasks. None of fewer than two, which say nothing of how far
+    others are from them. `of` is how many such intervals hold their means together in 95 %.
 
-
-def mean_interval(values: Sequence[float]) -> Interval | None:
-    """Interval of a mean over tasks: percentiles of a bootstrap of tasks. None of no tasks."""
-    if not values:
+    Its tails are as much longer than 2.5 % as Student's are than the normal ones: costs have long tails, which few
+    tasks do not show (Hesterberg 2015, The American Statistician 69:371)."""
+    column, n = np.array(values, dtype=float), len(values)
+    if n < 2:
         return None
-    return _middle(_drawn_sums(np.array([values], dtype=float))[0] / len(values))
+    centre, error = _mean_and_error(column)
+    tail = max(0.0125, NormalDist().cdf(-math.sqrt(n / (n - 1)) * student(n - 1)))
+    low, high = _pivots(column, tail / of) if error else (0.0, 0.0)
+    return Interval(centre - high * error, centre - low * error)
 
 
-def _drawn_sums(columns: Array) -> Array:
-    """The sums of each column over as many tasks, drawn with replacement, again and again."""
+def ratio_interval(tops: Sequence[float], bottoms: Sequence[float]) -> Interval:
+    """Interval of the ratio of two sums over tasks: Fieller's, by a bootstrap-t of tasks. Infinite where the lower sum
+    is 0, or may be."""
+    above, below = np.array(tops, dtype=float), np.array(bottoms, dtype=float)
+    if not tops or not below.sum() > 0:
+        return Interval(math.inf if any(tops) else 0.0, math.inf)
+    ratio = float(above.sum() / below.sum())
+    apart = above - ratio * below
+    if np.ptp(apart) <= 1e-12 * float(np.abs(above).max()):
+        return Interval(ratio, ratio) if len(tops) > 1 else Interval(-math.inf, math.inf)
+    low, high = _pivots(apart, 0.025)
+    least = 0.0 if float(above.min()) >= 0 else -math.inf
+    lower = [one for one in _fieller(above, below, high) if one < ratio]
+    upper = [one for one in _fieller(above, below, low) if one > ratio]
+    return Interval(max(least, max(lower, default=-math.inf)), min(upper, default=math.inf))
+
+
+def _fieller(above: Array, below: Array, pivot: float) -> list[float]:
+    """The ratios R at which the mean of above - R * below is `pivot` standard errors from 0, on either side."""
+    (one, both), (_, other) = np.cov(above, below) / len(above)
+    x, y = float(above.mean()), float(below.mean())
+    roots = np.roots([y * y - pivot**2 * other, -2 * (x * y - pivot**2 * both), x * x - pivot**2 * one])
+    return [float(root.real) for root in roots if abs(root.imag) < 1e-12]
+
+
+def _mean_and_error(values: Array) -> tuple[float, float]:
+    error = float(values.std(ddof=1)) / math.sqrt(len(values))
+    centre = float(values.mean())
+    return centre, error if error > 1e-12 * abs(centre) else 0.0
+
+
+def _pivots(values: Array, tail: float) -> tuple[float, float]:
+    """How many of its own standard errors the mean of as many tasks, drawn with replacement, is from that of all: the
+    values below and above which the share `tail` of the draws is."""
     generator = np.random.default_rng(SEED)
-    tasks = columns.shape[1]
-    sums = np.empty((len(columns), DRAWS))
-    step = max(1, 500_000 // tasks)
+    n, (centre, error) = len(values), _mean_and_error(values)
+    found = np.empty(DRAWS)
+    step = max(1, 500_000 // n)
     for start in range(0, DRAWS, step):
         size = min(step, DRAWS - start)
-        drawn = generator.integers(0, tasks, (size, tasks), dtype=np.int32)
-        for column, values in enumerate(columns):
-            sums[column, start : start + size] = values[drawn].sum(axis=1)
-    return sums
+        drawn = values[generator.integers(0, n, (size, n), dtype=np.int32)]
+        errors = np.maximum(drawn.std(axis=1, ddof=1) / math.sqrt(n), LEAST_ERROR * error)
+        found[start : start + size] = (drawn.mean(axis=1) - centre) / errors
+    return (
+        float(np.quantile(found, tail, method="lower")),
+        float(np.quantile(found, 1 - tail, method="higher")),
+    )
 
 
-def _middle(values: Array) -> Interval:
-    low = float(np.quantile(values, 0.025, method="lower"))
-    return Interval(low, float(np.quantile(values, 0.975, method="higher")))
+def student(freedom: float) -> float:
+    """Quantile of Student's distribution, for 95 %: the expansion in 1 / freedom, which is right to 1 % from 2 on."""
+    z = Z
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
@@ -198,12 +245,36 @@ def quantile(values: Sequence[float], share: float) -> float | None:
     return float(np.quantile(np.array(values, dtype=float), share)) if values else None
 
 
-def paired_share_interval(left: Sequence[TaskTally], right: Sequence[TaskTally]) -> Interval:
+def quantile_of(several: int) -> float:
+    """The normal quantile at which so many intervals hold their figures together in 95 % (Bonferroni)."""
+    return NormalDist().inv_cdf(1 - 0.025 / several)
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """The p of several tests, so corrected that one below 0.05 comes by chance in at most 5 % of the cases (Holm
+    1979)."""
+    made, least = [0.0] * len(chances), 0.0
+    for rank, place in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+        least = made[place] = max(least, min(1.0, (len(chances) - rank) * chances[place]))
+    return made
+
+
+def reach_of_seeds(values: Array) -> float:
+    """How far a mean over several trainings may be from that of all trainings, with 95 %. `values` has a row for each
+    training and a column for each task. What chance of the plays alone makes of their means is taken off."""
+    seeds, tasks = values.shape
+    means = values.mean(axis=1)
+    rest = values - means[:, None] - values.mean(axis=0) + values.mean()
+    chance = float((rest**2).sum()) / (seeds - 1) / max(1, tasks - 1) / tasks
+    return student(seeds - 1) * math.sqrt(max(0.0, float(means.var(ddof=1)) - chance) / seeds)
+
+
+def paired_share_interval(left: Sequence[TaskTally], right: Sequence[TaskTally], z: float = Z) -> Interval:
     """Interval of the difference right - left of two shares of the same tasks: Newcombe's square-and-add of both
     clustered Wilson intervals, with the correlation of the tasks."""
     if not left:
         return Interval(-1.0, 1.0)
-    (p, (a, b)), (q, (c, d)) = (_with_limits(some) for some in (left, right))
+    (p, (a, b)), (q, (c, d)) = (_with_limits(some, z) for some in (left, right))
     together = _correlation([t.right / t.trials for t in left], [t.right / t.trials for t in right])
 
     def reach(one: float, other: float) -> float:
@@ -212,8 +283,8 @@ def paired_share_interval(left: Sequence[TaskTally], right: Sequence[TaskTally])
     return Interval(max(-1.0, q - p - reach(q - c, b - p)), min(1.0, q - p + reach(d - q, p - a)))
 
 
-def _with_limits(tallies: Sequence[TaskTally]) -> tuple[float, tuple[float, float]]:
-    share = share_of(tallies)
+def _with_limits(tallies: Sequence[TaskTally], z: float) -> tuple[float, tuple[float, float]]:
+    share = share_of(tallies, z)
     return share.low, (share.interval.low, share.interval.high)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from toolorchestra.agents.evaluation.statistics import (
     Share,
     TaskTally,
     entropy,
+    mean_interval,
     most_used,
     pass_at,
     pass_hat,
@@ -62,6 +63,8 @@ class Spread:
     mean: float
     median: float
     p95: float
+    interval: Interval
+    """Interval of the mean, over tasks."""
 
 
 @dataclass(frozen=True)
@@ -305,8 +308,8 @@ def _figures(
         of_played=share_of(tallies_of(rows)),
         pass_hat=pass_rates(tallies, pass_hat),
         pass_at=pass_rates(tallies, pass_at),
-        cents=_spread([100 * row.agent_usd for row in ended]),
-        minutes=_spread([row.seconds / 60 for row in ended]),
+        cents=_spread(ended, lambda row: 100 * row.agent_usd),
+        minutes=_spread(ended, lambda row: row.seconds / 60),
         cents_per_solved=_solved_cost(rows),
         cents_by_role={role: 100 * nano / NANO / n for role, nano in _summed(ended, "nano_usd_by_role").items()},
         tokens=_tokens(ended),
@@ -332,11 +335,15 @@ def _counted(rows: Sequence[EvaluationRow], planned: int) -> TrialCounts:
     return TrialCounts(len(rows) + unplayed, seen["ended"], seen["failed"], seen["cut"], unplayed)
 
 
-def _spread(values: Sequence[float]) -> Spread | None:
+def _spread(rows: Sequence[EvaluationRow], of: Callable[[EvaluationRow], float]) -> Spread | None:
+    values = [of(row) for row in rows]
     median, p95 = quantile(values, 0.5), quantile(values, 0.95)
     if median is None or p95 is None:
         return None
-    return Spread(math.fsum(values) / len(values), median, p95)
+    by_task = tasks_of(rows)
+    shares = [math.fsum(map(of, some)) * len(by_task) / len(rows) for some in by_task.values()]
+    interval = mean_interval(shares) or Interval(-math.inf, math.inf)
+    return Spread(math.fsum(values) / len(values), median, p95, interval)
 
 
 def _solved_cost(rows: Sequence[EvaluationRow]) -> SolvedCost:

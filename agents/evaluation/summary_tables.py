@@ -14,7 +14,7 @@ from typing import Any
 from toolorchestra.agents.evaluation.controllability import NO_PREFERENCE, PreferenceEffect
 from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.evaluation.statistics import Interval, Share
-from toolorchestra.agents.evaluation.summary import Figures, RunSummary, SolvedCost
+from toolorchestra.agents.evaluation.summary import Figures, RunSummary, SolvedCost, Spread
 from toolorchestra.envs.money.ledger import Replies
 from toolorchestra.envs.money.prices import CLASSES, ROLES
 
@@ -107,13 +107,18 @@ def _groups(figures: Sequence[Figures]) -> Table:
 
 
 def _spreads(figures: Sequence[Figures]) -> Table:
-    head = ["a trial", "¢ median", "¢ p95", "min median", "min p95", "turns"]
+    names = [f"{name} {of}" for name in ("¢", "min") for of in ("95 %", "median", "p95")]
+    head = ["a trial", *names, "turns"]
     rows = [
-        [f.policy, *(number(n) for n in (f.cents.median, f.cents.p95, f.minutes.median, f.minutes.p95, f.turns or 0.0))]
+        [f.policy, *_spread(f.cents), *_spread(f.minutes), number(f.turns or 0.0)]
         for f in figures
         if f.cents and f.minutes
     ]
     return [head, *rows]
+
+
+def _spread(found: Spread) -> list[str]:
+    return [between(found.interval), number(found.median), number(found.p95)]
 
 
 def _solved(cost: SolvedCost) -> str:
@@ -230,8 +235,8 @@ def percents(interval: Interval) -> str:
 
 
 def between(interval: Interval) -> str:
-    """An interval of numbers; "inf" where it has no end."""
-    return f"{number(interval.low)}-{number(interval.high)}"
+    """An interval of numbers; "inf" where it has no end, "-" where nothing bounds it."""
+    return "-" if interval.low == -math.inf else f"{number(interval.low)}-{number(interval.high)}"
 
 
 def number(value: float) -> str:
@@ -295,6 +300,7 @@ def _flat(f: Figures) -> dict[str, object]:
     for name, spread in (("cents", f.cents), ("minutes", f.minutes)):
         if spread is not None:
             row |= {name: spread.mean, f"{name}_median": spread.median, f"{name}_p95": spread.p95}
+            row |= {f"{name}_interval_{end}": _csv(getattr(spread.interval, end)) for end in ("low", "high")}
     row |= {"cents_per_solved_low": _csv(cost.low), "cents_per_solved_high": _csv(cost.high)}
     row |= {"cents_per_solved_interval_low": _csv(cost.interval.low)}
     row |= {"cents_per_solved_interval_high": _csv(cost.interval.high), "usd_spent": f.usd_spent}

@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,13 @@ from toolorchestra.agents.evaluation.comparison import (
     NamedRun,
     compare_pairs,
     compare_runs,
-    comparison_markdown,
-    comparison_text,
     read_runs,
 )
+from toolorchestra.agents.evaluation.comparison_tables import comparison_markdown, comparison_text
 from toolorchestra.agents.evaluation.controllability import controllability_of
 from toolorchestra.agents.evaluation.frontier import PolicyFrontier, TaskTrial, frontier, pareto_front
 from toolorchestra.agents.evaluation.rows import EvaluationRow
-from toolorchestra.agents.evaluation.statistics import Interval, mean_interval
+from toolorchestra.agents.evaluation.statistics import Interval, TaskTally, mean_interval, share_of
 from toolorchestra.agents.evaluation.summary import PreferenceEffect, summarise
 from toolorchestra.agents.evaluation.summary_tables import as_markdown, as_text
 from toolorchestra.envs.base.errors import ConfigError
@@ -122,9 +122,10 @@ def test_the_tables_fit_and_say_what_was_left_out() -> None:
     assert "any right" in said
     shown = comparison_markdown(compared)
     assert "| any right |" in shown
-    assert (
-        "| another: learned | a-run-with-quite-a-long-name: cheap | 0.995 | -0.567 | +1.562 | +1.229..+2.229 |" in shown
-    )
+    found = mean_interval([1.229, 1.229, 2.229])
+    assert found is not None
+    span = f"{found.low:+.3f}..{found.high:+.3f}"
+    assert f"| another: learned | a-run-with-quite-a-long-name: cheap | 0.995 | -0.567 | +1.562 | {span} |" in shown
     json.dumps(compared.to_json(), allow_nan=False)
 
 
@@ -195,6 +196,53 @@ def test_the_oracle_is_judged_by_trials_that_did_not_choose_it() -> None:
     assert section.front.cross_fitted
     assert section.front.oracle_accuracy == pytest.approx(0.5, abs=0.12)
     assert "task oracle" in comparison_text(compare_runs(policies))
+
+
+def test_what_was_chosen_is_shown_with_the_chance_of_the_choice() -> None:
+    """Two policies that hardly differ, and one that is far behind and dear."""
+    rng = random.Random(5)
+    made = front_of({
+        "one": [(float(rng.random() < 0.6), 1) for _ in range(60)],
+        "other": [(float(rng.random() < 0.6), 1) for _ in range(60)],
+        "behind": [(0, 9) for _ in range(60)],
+    })  # fmt: skip
+    points = {p.policy: p for p in made.points}
+    (rival,) = made.may_be_best
+    assert {made.best_single, rival} == {"one", "other"}
+    assert points["one"].front_share + points["other"].front_share >= 1.0
+    assert points["behind"].front_share == 0.0
+    alone = share_of([TaskTally(0, 0, 1, 1)] * 60).interval
+    assert points["behind"].interval.high > alone.high  # it holds together with the two others
+
+
+def test_many_policies_are_compared_with_p_of_all() -> None:
+    runs = [NamedRun("one", some([0] * 8) + some([1] * 8, policy="b") + some([1] * 7 + [0], policy="c"))]
+    (section,) = compare_runs(runs).sections
+    assert [(c.p, c.p_of_all) for c in section.comparisons] == [(2 / 256, 4 / 256), (2 / 128, 2 / 128)]
+    assert "p of all" in comparison_text(compare_runs(runs))
+
+
+def test_trainings_are_one_policy_whose_interval_holds_another_training() -> None:
+    base = some([1, 0] * 20, cents=1.0)
+    runs = [NamedRun("base", base)]
+    for seed, right in enumerate(([1, 0] * 20, [1, 1] * 20, [1, 0, 1, 1] * 10)):
+        runs.append(NamedRun(f"seed-{seed}", some(right, cents=1.0 + seed, policy=f"trained-{seed}")))
+    trained = [f"trained-{seed}" for seed in range(3)]
+    (section,) = compare_runs(runs, seeds={"trained": trained}).sections
+    (found,) = section.comparisons
+    assert (found.left, found.right, found.pairs) == ("base: cheap", "seed-0: trained", 40)
+    assert found.accuracy is not None
+    assert found.cents is not None
+    assert (found.accuracy.right, found.accuracy.difference) == (pytest.approx(0.75), pytest.approx(0.25))
+    reach = 4.303 * 1.0 / 3**0.5  # bills of 1, 2 and 3 cents on every task
+    assert found.cents.interval.high == pytest.approx(1 + reach, rel=0.01)
+    single = compare_pairs("base: cheap", base, "one", [replace(row, policy="one") for row in runs[2].rows])
+    assert single.accuracy is not None
+    assert found.accuracy.interval.low < 0 < single.accuracy.interval.low  # these differ; another might not
+    assert section.front is not None
+    assert [p.policy for p in section.front.points] == ["base: cheap", "seed-0: trained"]
+    with pytest.raises(ConfigError, match="no policy 'gone'"):
+        compare_runs(runs, seeds={"trained": ["trained-0", "gone"]})
 
 
 def test_the_area_by_hand() -> None:

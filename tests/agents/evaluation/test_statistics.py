@@ -14,14 +14,17 @@ from toolorchestra.agents.evaluation.statistics import (
     Interval,
     TaskTally,
     effective_trials,
+    holm,
     mean_interval,
     paired_share_interval,
     pass_at,
     pass_hat,
     pass_rates,
     ratio_interval,
+    reach_of_seeds,
     share_of,
     sign_test,
+    student,
     wilson,
 )
 
@@ -131,9 +134,9 @@ def test_pass_rates_by_hand() -> None:
 def test_the_cost_of_a_solved_task_may_have_no_upper_bound() -> None:
     assert ratio_interval([2.0] * 30, [1.0] * 30) == Interval(2.0, 2.0)
     assert ratio_interval([2.0] * 30, [0.0] * 30).low == math.inf
-    few = ratio_interval([1.0] * 5, [1.0, 0.0, 0.0, 0.0, 0.0])  # a draw without the solved one: (4/5)^5 = 33 %
+    few = ratio_interval([1.0] * 5, [1.0, 0.0, 0.0, 0.0, 0.0])  # the mean of the solved is one error from none
     assert few.high == math.inf
-    assert few.low < 5.0
+    assert 1.0 < few.low < 5.0  # but it costs more than all if every one were solved
 
 
 def test_a_bootstrap_comes_out_the_same_again_and_near_the_normal_one() -> None:
@@ -145,6 +148,53 @@ def test_a_bootstrap_comes_out_the_same_again_and_near_the_normal_one() -> None:
     assert found.low == pytest.approx(np.mean(values) - half, abs=0.03)
     assert found.high == pytest.approx(np.mean(values) + half, abs=0.03)
     assert mean_interval([]) is None
+    assert mean_interval([1.0]) is None  # one task says nothing of others
+
+
+def test_a_long_tail_reaches_further_to_its_own_side() -> None:
+    bills = [float(n) for n in np.random.default_rng(2).lognormal(0, 1, 20)]
+    found, mean = mean_interval(bills), float(np.mean(bills))
+    assert found is not None
+    assert found.high - mean > 1.3 * (mean - found.low)
+    together = mean_interval(bills, of=5)
+    assert together is not None
+    assert together.low < found.low < found.high < together.high
+
+
+def test_a_ratio_s_interval_is_fieller_s() -> None:
+    """Its ends are where the mean of top - R * bottom is the drawn number of errors from 0, on either side of it."""
+    generator = np.random.default_rng(4)
+    bottoms = generator.lognormal(0, 0.5, 60)
+    tops = 0.5 * bottoms * generator.lognormal(0, 0.3, 60)
+    found = ratio_interval(list(tops), list(bottoms))
+    errors = [
+        (tops - end * bottoms).mean() / (tops - end * bottoms).std(ddof=1) * 60**0.5 for end in (found.low, found.high)
+    ]
+    assert errors[0] == pytest.approx(2, abs=0.5)
+    assert errors[1] == pytest.approx(-2, abs=0.5)
+    assert found.low < tops.sum() / bottoms.sum() < found.high
+    turned = ratio_interval(list(-tops), list(bottoms))
+    assert (turned.low, turned.high) == (pytest.approx(-found.high, rel=0.05), pytest.approx(-found.low, rel=0.05))
+
+
+def test_students_quantiles() -> None:
+    table = {2: 4.303, 4: 2.776, 10: 2.228, 30: 2.042}  # any table of Student's distribution
+    assert all(student(freedom) == pytest.approx(value, rel=0.01) for freedom, value in table.items())
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_what_another_training_may_come_to() -> None:
+    """Three trainings that differ by their own luck alone: Student's interval of three means."""
+    tasks = np.linspace(0, 1, 50)
+    apart = np.array([tasks + luck for luck in (0.0, 0.1, 0.2)])
+    assert reach_of_seeds(apart) == pytest.approx(4.303 * 0.1 / 3**0.5, rel=0.01)
+    assert reach_of_seeds(np.array([tasks, tasks])) == 0.0
+    assert Interval(1.0, 3.0).wider(2.0, 1.0) == Interval(pytest.approx(2 - 2**0.5), pytest.approx(2 + 2**0.5))
 
 
 def test_a_paired_difference_by_hand() -> None:

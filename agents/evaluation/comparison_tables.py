@@ -1,0 +1,164 @@
+"""A comparison of runs as tables: text for a terminal, or Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from toolorchestra.agents.evaluation.comparison import (
+    ComparisonSection,
+    MeanDifference,
+    PairedComparison,
+    RunComparison,
+)
+from toolorchestra.agents.evaluation.frontier import ANY_RIGHT, ORACLE, PolicyFrontier, PolicyPoint
+from toolorchestra.agents.evaluation.statistics import Interval
+from toolorchestra.agents.evaluation.summary_tables import (
+    Table,
+    aligned,
+    between,
+    in_markdown,
+    number,
+    percents,
+    piped,
+    wrapped,
+)
+
+
+def comparison_text(compared: RunComparison) -> str:
+    """The comparison as text for a terminal."""
+    parts = [_part(section, aligned, wrapped) for section in compared.sections]
+    return "\n\n".join([*map(wrapped, compared.notes), *parts])
+
+
+def comparison_markdown(compared: RunComparison) -> str:
+    """The comparison in Markdown."""
+    parts = [_part(section, piped, in_markdown) for section in compared.sections]
+    return "\n\n".join([*map(in_markdown, compared.notes), *(f"### {part}" for part in parts)])
+
+
+def _part(section: ComparisonSection, table: Callable[[Table], str], words: Callable[[str], str]) -> str:
+    ground = section.ground
+    title = " ".join(filter(None, (ground.env, ground.split, ground.version))) + f" ({ground.sheets})"
+    made = [words(title)]
+    if section.comparisons:
+        made += [table(_accuracies(section.comparisons)), table(_bills(section.comparisons))]
+        made.append(table(_rewards(section.comparisons)))
+        if any(one.groups for one in section.comparisons):
+            made.append(table(_group_table(section.comparisons)))
+        made += [words(note) for one in section.comparisons for note in _said(one)]
+    else:
+        made.append(words("Only one policy was played here; there is nothing to compare it with."))
+    if section.front is not None:
+        made += [table(_front_table(section.front)), *map(words, _front_said(section.front))]
+    elif section.comparisons:
+        made.append(words("No trial has a known outcome for every policy, so there is no front."))
+    return "\n\n".join(made)
+
+
+def _accuracies(comparisons: Sequence[PairedComparison]) -> Table:
+    head = ["policy", "against", "pairs", "not known", "%", "against %", "points", "95 %", "bounds", "+", "-", "p"]
+    rows = [[c.right, c.left, str(c.pairs), str(c.unknown), *_accuracy_cells(c)] for c in comparisons]
+    if len(comparisons) == 1:
+        return [head, *rows]
+    return [[*head, "p of all"], *([*row, f"{c.p_of_all:.3g}"] for row, c in zip(rows, comparisons, strict=True))]
+
+
+def _accuracy_cells(c: PairedComparison) -> list[str]:
+    tests = [str(c.better), str(c.worse), f"{c.p:.3g}"]
+    if c.accuracy is None:
+        return ["-", "-", "-", "-", _points(c.bounds), *tests]
+    found = c.accuracy
+    shares = [f"{100 * found.right:.1f}", f"{100 * found.left:.1f}", f"{100 * found.difference:+.1f}"]
+    return [*shares, _points(found.interval), _points(c.bounds) if c.unknown else "-", *tests]
+
+
+def _points(interval: Interval) -> str:
+    return f"{100 * interval.low:+.1f}..{100 * interval.high:+.1f}"
+
+
+def _bills(comparisons: Sequence[PairedComparison]) -> Table:
+    head = ["policy", "against", "¢", "against", "difference", "95 %", "min", "against", "difference", "95 %"]
+    return [head, *([c.right, c.left, *_bill(c.cents), *_bill(c.minutes)] for c in comparisons)]
+
+
+def _rewards(comparisons: Sequence[PairedComparison]) -> Table:
+    head = ["policy", "against", "reward", "against", "difference", "95 %"]
+    return [head, *([c.right, c.left, *_reward(c.reward)] for c in comparisons)]
+
+
+def _reward(found: MeanDifference | None) -> list[str]:
+    """Three decimals each: rewards that lie near 1 differ in the third."""
+    if found is None:
+        return ["-"] * 4
+    low, high = found.interval.low, found.interval.high
+    return [f"{found.right:.3f}", f"{found.left:.3f}", f"{found.difference:+.3f}", f"{low:+.3f}..{high:+.3f}"]
+
+
+def _bill(found: MeanDifference | None) -> list[str]:
+    if found is None:
+        return ["-"] * 4
+    span = f"{signed(found.interval.low)}..{signed(found.interval.high)}"
+    return [number(found.right), number(found.left), signed(found.difference), span]
+
+
+def signed(value: float) -> str:
+    """Three digits with a sign."""
+    return f"{'-' if value < 0 else '+'}{number(abs(value))}"
+
+
+def _group_table(comparisons: Sequence[PairedComparison]) -> Table:
+    head = ["group", "policy", "against", "pairs", "%", "against %", "points", "95 %", "¢"]
+    rows = []
+    for group, policy, against, one in sorted((g.group, c.right, c.left, g) for c in comparisons for g in c.groups):
+        shares = [f"{100 * one.right:.1f}", f"{100 * one.left:.1f}", f"{100 * one.difference:+.1f}"]
+        rows.append([group, policy, against, str(one.pairs), *shares, _points(one.interval), signed(one.cents)])
+    return [head, *rows]
+
+
+def _said(c: PairedComparison) -> list[str]:
+    """What was left out of the pairs."""
+    said = []
+    if c.unknown:
+        said.append(f"{c.unknown} of {c.pairs + c.unknown} pairs have an outcome that is not known")
+    if c.apart:
+        said.append(f"{c.apart} trials had another seed or other prices, and are no pairs")
+    if c.alone:
+        said.append(f"{c.alone} trials were played by one of them alone")
+    return [f"{c.right} against {c.left}: {'; '.join(said)}."] if said else []
+
+
+def _front_table(front: PolicyFrontier) -> Table:
+    head = ["policy", "front", "in", "%", "95 %", "¢", "95 %", "PerfGain", "CostSave", "ParetoDist", "nAUC", "RCI"]
+    rows = [_point(point) for point in sorted(front.points, key=lambda p: (p.cents, p.policy))]
+    oracle = [
+        ORACLE if front.cross_fitted else ANY_RIGHT,
+        "",
+        "",
+        f"{100 * front.oracle_accuracy:.1f}",
+        "-",
+        number(front.oracle_cents),
+        *["-"] * 6,
+    ]
+    return [head, *rows, oracle]
+
+
+def _point(point: PolicyPoint) -> list[str]:
+    accuracy = [f"{100 * point.accuracy:.1f}", percents(point.interval)]
+    cents = [number(point.cents), between(point.cents_interval)]
+    gains = ["-" if share is None else f"{100 * share:+.1f} %" for share in (point.perf_gain, point.cost_save)]
+    rest = [f"{point.pareto_dist:.3f}", f"{100 * point.nauc:.1f}", f"{point.collapse:.2f}"]
+    front = ["yes" if point.on_front else "", f"{100 * point.front_share:.0f} %"]
+    return [point.policy, *front, *accuracy, *cents, *gains, *rest]
+
+
+def _front_said(front: PolicyFrontier) -> list[str]:
+    names, area = ", ".join(front.front), 100 * front.nauc
+    others = f" It may also be {', '.join(front.may_be_best)}." if front.may_be_best else ""
+    said = [f"Best single policy: {front.best_single}.{others} Front: {names}. nAUC of all: {area:.1f}."]
+    if front.left_out:
+        bounds = "; ".join(f"{p.policy} {100 * p.low:.1f}-{100 * p.high:.1f} %" for p in front.points)
+        said.append(
+            f"The front is of {front.trials} trials; {front.left_out} are left out, as their outcome is not known for "
+            f"every policy. With them at their worst and best: {bounds}."
+        )
+    return said
