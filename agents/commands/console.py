@@ -77,8 +77,10 @@ def _all_stop_alike() -> Iterator[None]:
     """A container or a scheduler ends a run by SIGTERM, a closed terminal by SIGHUP: both do what Ctrl-C does."""
     ours = threading.current_thread() is threading.main_thread()
     met = [one for one in (signal.SIGTERM, signal.SIGHUP) if ours and signal.getsignal(one) is signal.SIG_DFL]
+    # A shell's script starts what runs beside it with SIGINT ignored: raising that would stop nothing.
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     for one in met:
-        signal.signal(one, lambda *_: signal.raise_signal(signal.SIGINT))
+        signal.signal(one, signal.default_int_handler if ignored else lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         yield
     finally:

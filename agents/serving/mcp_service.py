@@ -25,7 +25,7 @@ def mcp_app(service: PolicyService) -> Any:
     """The ASGI application under PATH, by the official SDK; None where that is not installed."""
     if MCPServer is None:
         return None
-    server = MCPServer("toolorchestra", instructions=_ABOUT)
+    server = MCPServer("toolorchestra", instructions=_ABOUT, log_level="WARNING")
 
     def account_of(context: Context) -> str:
         try:

@@ -19,7 +19,7 @@ from toolorchestra.envs.tools import Tool
 
 STEP_CHARACTERS = 400
 IGNORED = (
-    "frequency_penalty", "logit_bias", "max_completion_tokens", "max_tokens", "metadata", "parallel_tool_calls",
+    "frequency_penalty", "logit_bias", "max_completion_tokens", "max_tokens", "parallel_tool_calls",
     "presence_penalty", "reasoning_effort", "service_tier", "stop", "store", "temperature", "tool_choice", "top_p",
     "user",
 )  # fmt: skip
@@ -38,6 +38,8 @@ class ChatBody:
     seed: int | None = None
     n: int | None = None
     response_format: Any = None
+    metadata: Mapping[str, str] | None = None
+    """What the trajectory says of the task beside the question; a subject is the family that a fit sees."""
     budget_usd: float | None = None
     """The most that the answer may cost."""
     deadline_seconds: float | None = None
@@ -145,6 +147,7 @@ def asked_of(body: ChatBody, spoken: Spoken, own: Sequence[Tool], most_usd: floa
         seed=body.seed or 0,
         said=spoken.said if alone else (),
         system=spoken.system,
+        metadata=body.metadata or {},
     )
 
 

@@ -60,6 +60,8 @@ class Asked:
     """The conversation so far, where it is played with `own` alone."""
     system: str = ""
     """The system message of it."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What the trajectory says of the task beside the question."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.question, str) or not self.question.strip():
@@ -201,8 +203,8 @@ class QuestionSolver:
         task_id = f"{self.factory.source.name}/asked/{digest(asked.question, asked.said)[:12]}"
         rules = replace(rules, limits=limits, spend_cap=cap)
         episode, _, info = self.factory.begin(task_id, scene, asked.seed, told, rules)
-        kept = ("task", "preference", "price_sheet")
-        return Solving(asked, episode, {name: info[name] for name in kept})
+        kept = {name: info[name] for name in ("preference", "price_sheet")}
+        return Solving(asked, episode, {"task": {**asked.metadata, **info["task"]}, **kept})
 
     def least_usd(self, running: Solving) -> float:
         """The least that the first call has to have set aside: of the model that plays, or else of any tool."""

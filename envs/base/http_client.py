@@ -185,7 +185,7 @@ class HttpClient:
         kept = self._kept.get(str(url.origin))
         if kept is not None and connection.is_idle():
             kept.append(connection)
-            while kept[0].has_expired():
+            while kept and kept[0].has_expired():  # while one is closed, others may be taken
                 await kept.pop(0).aclose()
 
     async def aclose(self) -> None:

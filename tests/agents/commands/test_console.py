@@ -270,3 +270,37 @@ def test_a_run_s_line_of_progress_is_one_line(capsys: pytest.CaptureFixture[str]
     err = capsys.readouterr().err
     assert not FORBIDDEN & set(err)
     assert err.count("\n") == 1
+
+
+SLEEPS = """
+import time
+from dataclasses import dataclass
+from toolorchestra.agents.commands.console import command
+
+@dataclass(frozen=True)
+class Options:
+    pass
+
+def run(given):
+    print("ready", flush=True)
+    time.sleep(60)
+    return 0
+
+raise SystemExit(command(Options, run, []))
+"""
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_sigterm_stops_what_a_script_started_with_sigint_ignored(ignored: bool) -> None:
+    """A shell's script ignores SIGINT for what it starts with &."""
+    trap = "trap '' INT;" if ignored else ""
+    words = ["sh", "-c", f"{trap} exec {sys.executable} -c '{SLEEPS}'"]
+    started = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    assert started.stdout.readline() == "ready\n"
+    started.terminate()
+    try:
+        _, told = started.communicate(timeout=10)
+    finally:
+        started.kill()
+    assert (started.returncode, told) == (console.STOPPED, "stopped\n")

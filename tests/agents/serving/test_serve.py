@@ -474,13 +474,17 @@ def test_rated_traffic_can_be_fitted(tmp_path: Path) -> None:
     ):
         for number in range(4):
             answer: Any = client(server).chat.completions.create(
-                model="always:answer-1", messages=asked(f"Capital of country {number}?"), extra_body=no_search()
+                model="always:answer-1",
+                messages=asked(f"Capital of country {number}?"),
+                metadata={"subject": "maps" if number else "seas"},
+                extra_body=no_search(),
             )
             if number < 3:
                 httpx.post(f"{server.url}/v1/feedback", json={"id": answer.id, "right": number > 0})
     found = read_outcomes("trajectories", tmp_path / "out")
     assert sorted(found.success) == [0.0, 1.0, 1.0]
     assert list(found.models) == ["gpt-5"]
+    assert {*found.families} == {"maps", "seas"}
     assert dict(found.left_out) == {"answers that nobody rated": 1}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.base.http_client import HttpPoster, Posted
+from toolorchestra.envs.base.http_client import HttpClient, HttpPoster, Posted, library
 from toolorchestra.envs.retrieval.remote import Remote
 
 KEY = "tvly-canary-0123456789abcdef0123456789"
@@ -113,3 +113,27 @@ def test_a_login_in_an_address_is_sent_and_never_shown() -> None:
         assert "127.0.0.1" in text
         assert "secret" not in text
         assert "cm9ib3Q6" not in text
+
+
+class Kept:
+    """A connection that nobody used for long, and that takes a moment to close."""
+
+    def is_idle(self) -> bool:
+        return True
+
+    def has_expired(self) -> bool:
+        return True
+
+    async def aclose(self) -> None:
+        await asyncio.sleep(0)
+
+
+def test_connections_that_many_give_back_at_once_are_all_closed() -> None:
+    url = library().URL("http://127.0.0.1:1/")
+
+    async def give_back() -> None:
+        client = HttpClient()
+        await client.connection(url)
+        await asyncio.gather(*[client.keep(url, Kept()) for _ in range(5)])
+
+    asyncio.run(give_back())
