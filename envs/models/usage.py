@@ -53,8 +53,8 @@ def counted_of(reply: Mapping[str, Any], sent: Sent, raw: str) -> Counted | None
     if usage is None:
         return None
     prompt, completion = count_in(usage, INPUT), count_in(usage, OUTPUT, 0)
-    cached = _detail(usage, INPUT, "cached_tokens", "prompt_cache_hit_tokens")
-    reasoning, total = _detail(usage, OUTPUT, "reasoning_tokens"), count_in(usage, ("total_tokens",))
+    cached = detail_in(usage, INPUT, "cached_tokens", "prompt_cache_hit_tokens")
+    reasoning, total = detail_in(usage, OUTPUT, "reasoning_tokens"), count_in(usage, ("total_tokens",))
     if prompt is None or completion is None or cached is None or reasoning is None or cached > prompt:
         return None
     if prompt < sent.characters / CHARACTERS_OF_THE_LONGEST_TOKEN:
@@ -70,7 +70,7 @@ def counted_of(reply: Mapping[str, Any], sent: Sent, raw: str) -> Counted | None
     return Counted(Tokens(prompt - cached, cached, output + more, reasoning), odd)
 
 
-def _detail(usage: Mapping[str, Any], of: tuple[str, ...], key: str, beside: str = "") -> int | None:
+def detail_in(usage: Mapping[str, Any], of: tuple[str, ...], key: str, beside: str = "") -> int | None:
     """A part of a count: it stands in a table of its own, or beside the count. 0 where it is not told."""
     tables = [usage[f"{name}_details"] for name in of if isinstance(usage.get(f"{name}_details"), Mapping)]
     for table in tables:

@@ -45,6 +45,9 @@ COMMANDS: Mapping[str, Command] = {
     "synth export": Command("toolorchestra.synth.export", "domain folders for tau2, trainers and data-set hubs"),
     "index build": Command("toolorchestra.agents.commands.index", "build a search index over a corpus"),
     "index serve": Command("toolorchestra.agents.commands.serve_index", "serve an index to other processes"),
+    "serve environments": Command(
+        "toolorchestra.agents.commands.serve_environments", "environments behind HTTP, for other trainers"
+    ),
     "serve experts": Command("toolorchestra.agents.commands.serve_experts", "start servers of expert models"),
     "export prompts": Command(
         "toolorchestra.agents.commands.export_prompts", "tasks as a Parquet file, for other trainers"

@@ -35,6 +35,13 @@ def running(folder: Path, *policies: str, **options: Any) -> Iterator[ServedPoli
     check(given)
     service = service_of(given, folder)
     app = app_of(service, simulated=given.sim)
+    with on_loopback(app) as url:
+        yield ServedPolicies(url, service, folder)
+
+
+@contextmanager
+def on_loopback(app: Any) -> Iterator[str]:
+    """An ASGI application on a real loopback socket, by its URL."""
     with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=5))
@@ -43,7 +50,7 @@ def running(folder: Path, *policies: str, **options: Any) -> Iterator[ServedPoli
         try:
             while not server.started:
                 time.sleep(0.005)
-            yield ServedPolicies(f"http://127.0.0.1:{listening.getsockname()[1]}", service, folder)
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True
             thread.join(20)
