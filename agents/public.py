@@ -72,11 +72,15 @@ def train(config: TrainConfig | str = "tiny", *, out: str | Path = "", resume: b
     change single ones of it, such as steps=40."""
     from toolorchestra.agents.commands.train import trained
     from toolorchestra.agents.configuration.presets import preset
-    from toolorchestra.agents.training.build import default_folder
+    from toolorchestra.agents.training.build import default_folder, follow, follows
     from toolorchestra.agents.training.training_run import claimed
 
     chosen = replace(preset(config) if isinstance(config, str) else config, **settings)
-    with claimed(folder := Path(out) if out else default_folder(chosen)):
+    folder = Path(out) if out else default_folder(chosen)
+    if follows():
+        follow(chosen)
+        return folder
+    with claimed(folder):
         trained(chosen, folder, resume=resume)
     return folder
 

@@ -1,8 +1,10 @@
-"""What a run will take of a GPU's memory, before anything is loaded: `toolorchestra budget --preset 8b-h100`.
+"""What a run will take of a GPU's memory, of hours and of dollars, before anything is loaded.
 
 toolorchestra budget --preset 8b-h100 --shape models/mine/config.json --gigabytes 141
+toolorchestra budget --machines             # all presets for GPUs, in one table
 
-It is arithmetic, from the model's shape and the machine of the preset. A run that does not fit is refused.
+It is arithmetic, from the model's shape, the machine of the preset and rates measured on one GPU. A run that does not
+fit is refused.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,16 +20,15 @@ import tyro
 
 from toolorchestra.agents.commands.console import DONE, command, say
 from toolorchestra.agents.commands.train import Settings, preset_named
-from toolorchestra.agents.configuration.presets import MACHINES, TargetMachine
-from toolorchestra.agents.engines.gpu_arithmetic import (
-    SERVER_SHARE,
-    SHAPES,
-    Shape,
-    budget,
-    served_tokens,
-)
+from toolorchestra.agents.configuration.config import TrainConfig
+from toolorchestra.agents.configuration.presets import MACHINES, TargetMachine, preset
+from toolorchestra.agents.engines.gpu_arithmetic import SERVER_SHARE, SHAPES, Budget, Shape, budget, served_tokens
+from toolorchestra.agents.engines.step_time import GPUS, Episodes, StepPlan, StepSeconds, step_seconds
 from toolorchestra.agents.training.build import plan
 from toolorchestra.envs.base.errors import ConfigError
+
+CLUSTER = TargetMachine("two nodes of eight H100", 80.0, 16, 8, "qwen3-8b")
+"""Half of it trains, half of it samples, in turns."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,10 @@ class BudgetOptions:
     """A model's config.json, or one of: qwen3-8b, qwen3-0.6b; "" is the preset's."""
     gigabytes: float = 0.0
     """Memory of the device, 10^9 bytes each; 0 is that of the preset's machine."""
+    cache_bits: int = 16
+    """Bits of a number in the sampler's cache; 8 is what `vllm serve --kv-cache-dtype fp8` holds."""
+    machines: bool = False
+    """A table of the presets for GPUs, in place of one of them."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -53,27 +58,94 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def run(given: BudgetOptions) -> int:
     """Print the table. A run that does not fit is refused."""
-    say(memory(given, MACHINES.get(given.settings.preset, TargetMachine("a machine of your own"))))
+    if given.machines:
+        say(machines(given.cache_bits))
+        return DONE
+    machine = MACHINES.get(given.settings.preset, TargetMachine("a machine of your own"))
+    if given.gigabytes:
+        machine = replace(machine, gigabytes=given.gigabytes)
+    config, shape = given.settings.config, shape_named(given.shape or machine.shape)
+    say(memory(config, machine, shape))
+    if machine.gigabytes in GPUS:
+        say(f"\n{told(config, machine, shape, given.cache_bits)}")
     return DONE
 
 
-def memory(given: BudgetOptions, machine: TargetMachine) -> str:
+def memory(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any]) -> str:
     """The table of a GPU's memory, and how many tokens the sampler's cache holds."""
-    shape = shape_named(given.shape or machine.shape)
-    gigabytes = given.gigabytes or machine.gigabytes
-    if gigabytes <= 0:
-        raise ConfigError(f"--gigabytes is above 0 and says how much memory the GPU has, got {given.gigabytes!r}")
-    device_bytes = int(gigabytes * 1e9)
-    made = budget(plan(given.settings.config, shape, device_bytes))
+    if machine.gigabytes <= 0:
+        raise ConfigError(f"--gigabytes is above 0 and says how much memory the GPU has, got {machine.gigabytes!r}")
+    made = _budget(config, machine, shape)
     made.check()
     lines = [made.table()]
-    most = f"{given.settings.max_context:,} are an episode's most"
+    most = f"{config.max_context:,} are an episode's most"
     if made.cached_tokens:
         lines.append(f"the sampler's cache holds {made.cached_tokens:,} tokens, {most}")
-    if given.settings.model.sampler == "served":
-        held = served_tokens(Shape.read(shape), device_bytes)
+    if config.model.sampler == "served":
+        held = served_tokens(Shape.read(shape), int(machine.gigabytes * 1e9))
         lines.append(f"a server with {SERVER_SHARE:.0%} of a GPU like this one has a cache of {held:,} tokens, {most}")
     return "\n\n".join(lines)
+
+
+def _budget(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any]) -> Budget:
+    """The memory of a GPU that trains."""
+    return budget(plan(config, shape, int(machine.gigabytes * 1e9), max(1, machine.training)))
+
+
+def seconds(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any], cache_bits: int) -> StepSeconds:
+    """How long a step takes."""
+    if cache_bits not in (8, 16):
+        raise ConfigError(f"--cache-bits is 16 or 8, got {cache_bits}")
+    read, wanted = Shape.read(shape), config.model
+    in_turns = wanted.sampler == "vllm"
+    made = _budget(config, machine, shape)
+    cached = made.cached_tokens if in_turns else served_tokens(read, int(machine.gigabytes * 1e9))
+    return step_seconds(
+        StepPlan(
+            read,
+            GPUS[machine.gigabytes],
+            config.groups * config.rollouts,
+            sampling=machine.sampling,
+            training=machine.training,
+            cached=cached * 16 // cache_bits,
+            rows=wanted.rows,
+            lora=bool(wanted.lora_rank),
+            checkpointing=wanted.gradient_checkpointing,
+            reference=bool(config.loss.kl_weight),
+            ahead=config.max_staleness > 0,
+            kv_width=cache_bits // 8,
+        ),
+        Episodes(most=config.max_tokens, context=config.max_context),
+    )
+
+
+def told(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any], cache_bits: int) -> str:
+    """A step's seconds and the run's hours in words."""
+    took, played = seconds(config, machine, shape, cache_bits), config.groups * config.rollouts
+    hours, dollars = took.together * config.steps / 3600, GPUS[machine.gigabytes].dollars
+    return (
+        f"a step of {played:,} episodes: {took.training:,.0f} s of training, {took.playing:,.0f} s of playing (the "
+        f"cache has {took.hits:.0%} of the prompts' tokens), {took.together:,.0f} s in all; {config.steps} steps: "
+        f"{hours:,.0f} hours, $ {hours * machine.gpus * dollars:,.0f} at {dollars:g} $ an hour for each GPU. What "
+        "experts are paid is told by `toolorchestra train --estimate`"
+    )
+
+
+def machines(cache_bits: int = 16) -> str:
+    """The presets for GPUs, and a cluster of two nodes, as a table in Markdown."""
+    rows = [(name, preset(name), machine) for name, machine in MACHINES.items() if machine.gpus]
+    rows.append(("paper, by SkyRL", preset("paper"), CLUSTER))
+    lines = ["| preset | GPUs | plays a step | trains, s | plays, s | step, s | steps | hours | $ |", "|---" * 9 + "|"]
+    for name, config, machine in rows:
+        took = seconds(config, machine, SHAPES[machine.shape], cache_bits)
+        hours = took.together * config.steps / 3600
+        cells = (
+            f"`{name}`", f"{machine.gpus} x {machine.gigabytes:.0f} GB", f"{config.groups} x {config.rollouts}",
+            f"{took.training:,.0f}", f"{took.playing:,.0f}", f"{took.together:,.0f}", config.steps, f"{hours:,.0f}",
+            f"{hours * machine.gpus * GPUS[machine.gigabytes].dollars:,.0f}",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
 
 
 def shape_named(name: str) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from toolorchestra.agents.configuration.config import EnvMix, TrainConfig, with_
 from toolorchestra.agents.configuration.presets import PRESETS, preset
 from toolorchestra.agents.engines.base import Kind, LossParams
 from toolorchestra.agents.reports.training_report import write_report
-from toolorchestra.agents.training.build import build, default_folder, with_room
+from toolorchestra.agents.training.build import build, default_folder, follow, follows, with_room
 from toolorchestra.agents.training.spending import counted, estimate_of, paid_by_one
 from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import TrainingRun, claimed
@@ -121,6 +121,9 @@ def run(given: TrainOptions) -> int:
     config = given.config
     if given.estimate is not None:
         say(str(estimate_of(config, given.estimate)))
+        return DONE
+    if follows():
+        follow(config)
         return DONE
     with claimed(folder := given.out or default_folder(config)):
         ended = trained(config, folder, resume=given.resume, report=not given.no_report)

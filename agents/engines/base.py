@@ -146,6 +146,14 @@ class SamplesWhileTraining(Protocol):
 
 
 @runtime_checkable
+class InProcesses(Protocol):
+    """An engine that several processes may hold together."""
+
+    def lost(self) -> str:
+        """A sentence where one of them is gone; "" where all are there."""
+
+
+@runtime_checkable
 class TellsSize(Protocol):
     """An engine that knows how large its model is."""
 

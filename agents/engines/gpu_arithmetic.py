@@ -7,7 +7,7 @@ GPU. `make gpu-proof` measures it there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from toolorchestra.agents.engines.base import LOGIT_BYTES
@@ -124,6 +124,15 @@ class MemoryPlan:
     """vLLM's, on the same device; 0 where there is none."""
     local_cache_tokens: int = 0
     """Rows x length of the sampler in this process, where that is used."""
+    processes: int = 1
+    """GPUs that train together: each holds a part of every weight."""
+    narrow: bool = False
+    """Whether what is multiplied is of 16 bits, though the weights are kept in more."""
+
+    @property
+    def computed(self) -> int:
+        """Bytes of a number in what is computed."""
+        return 2 if self.narrow else self.width
 
 
 class MemoryPart(NamedTuple):
@@ -193,15 +202,19 @@ def _advice(parts: list[MemoryPart]) -> str:
 def budget(plan: MemoryPlan) -> Budget:
     """The parts of a plan."""
     shape, rank = plan.shape, plan.lora_rank
-    weights = shape.parameters * plan.width
-    trained = shape.adapter_parameters(rank) * ADAPTER_WIDTH if rank else weights
+    weights = shape.parameters * plan.width // plan.processes
+    trained = shape.adapter_parameters(rank) * ADAPTER_WIDTH // plan.processes if rank else weights
     adapter = trained if rank else 0
     fewer = "train fewer weights: model.lora_rank"
     # With LoRA the reference is the adapter as the warm start left it, since the weights below do not change.
     reference, without = (adapter, "loss.kl_weight=0") if rank else (weights, "loss.kl_weight=0, or LoRA")
     logits = LOGIT_COPIES * min(plan.logit_bytes, plan.tokens_per_batch * shape.vocabulary * 4)
+    # Two blocks are put together at a time, and what is above the blocks.
+    block = shape.parameters - replace(shape, layers=shape.layers - 2).parameters
+    gathered = (block + replace(shape, layers=0).parameters) * plan.computed if plan.processes > 1 else 0
     parts = (
         MemoryPart("trainer: weights", weights, True, True),
+        MemoryPart("trainer: weights put together", gathered, False, True),
         MemoryPart("trainer: adapter", adapter, True, True, fewer),
         MemoryPart("trainer: optimiser", 2 * trained, True, True, fewer),
         MemoryPart("trainer: gradients", trained, False, True, fewer),
@@ -211,16 +224,16 @@ def budget(plan: MemoryPlan) -> Budget:
         MemoryPart("trainer: average", trained * plan.average, True, True, "average=0"),
         MemoryPart("trainer: reference", reference * plan.reference, True, True, without),
     )
-    return Budget(plan, (*[p for p in parts if p.bytes], *_sampler(plan, weights)))
+    return Budget(plan, (*[p for p in parts if p.bytes], *_sampler(plan, shape.parameters * plan.width)))
 
 
 def _activations(plan: MemoryPlan) -> int:
     """Bytes of a batch's activations. With checkpointing each block keeps its input, and one block at a time the
     rest."""
-    block = plan.shape.block_bytes_per_token(plan.width, rank=plan.lora_rank)
+    block = plan.shape.block_bytes_per_token(plan.computed, rank=plan.lora_rank)
     if not plan.checkpointing:
         return plan.tokens_per_batch * plan.shape.layers * block
-    return plan.tokens_per_batch * (plan.shape.layers * plan.shape.hidden * plan.width + block)
+    return plan.tokens_per_batch * (plan.shape.layers * plan.shape.hidden * plan.computed + block)
 
 
 def _smaller_batches(plan: MemoryPlan) -> str:
@@ -241,11 +254,11 @@ def _sampler(plan: MemoryPlan, weights: int) -> list[MemoryPart]:
     return [MemoryPart(CACHE, cache, True, True, "model.rows, or sampler=vllm")] if cache else []
 
 
-def served_tokens(shape: Shape, device_bytes: int, width: int = 2) -> int:
-    """Tokens that the cache of a vLLM server holds which has a GPU of this size to itself; 0 where the model does not
-    fit."""
-    cache = int(SERVER_SHARE * device_bytes) - shape.parameters * width - SAMPLER_WORK_BYTES
-    return max(0, cache) // shape.kv_bytes_per_token(width)
+def served_tokens(shape: Shape, device_bytes: int) -> int:
+    """Tokens that the cache of a vLLM server holds which has a GPU of this size to itself, in 16 bits; 0 where the
+    model does not fit."""
+    cache = int(SERVER_SHARE * device_bytes) - shape.parameters * 2 - SAMPLER_WORK_BYTES
+    return max(0, cache) // shape.kv_bytes_per_token(2)
 
 
 def training_operations(

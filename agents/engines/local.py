@@ -1,4 +1,6 @@
-"""The engine in this process: transformers for training, the lean decoder for sampling, on a CPU or one GPU."""
+"""The engine of this project: transformers for training, the lean decoder for sampling, on a CPU or on GPUs.
+
+Where torchrun has started several processes, each holds a part of every weight: ranks.py."""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolorchestra.agents.engines import without
 
@@ -38,6 +40,7 @@ from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.lora import adapter_of, keep_few_activations, with_lora
 from toolorchestra.agents.engines.pretrained import use_fused_kernels
 from toolorchestra.agents.engines.sampler import LocalSampler
+from toolorchestra.agents.engines.sharded import for_disk, like, together
 from toolorchestra.agents.engines.update import PolicyUpdate
 from toolorchestra.agents.engines.weights import (
     ENGINE,
@@ -53,6 +56,9 @@ from toolorchestra.agents.engines.weights import (
     take_evaluated,
 )
 from toolorchestra.envs.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from toolorchestra.agents.engines.ranks import Ranks
 
 
 @dataclass(frozen=True)
@@ -77,9 +83,16 @@ class LocalEngine:
     """A causal language model of transformers. Qwen3- and Llama-shaped ones can be sampled from here; others, and all
     that are large, with a sampler of their own."""
 
-    def __init__(self, model: Any, stop: Sequence[int], config: LocalConfig, sampler: Sampler | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        stop: Sequence[int],
+        config: LocalConfig,
+        sampler: Sampler | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
         torch.set_num_threads(config.threads)
-        self.config = config
+        self.config, self.ranks = config, ranks
         self.device = torch.device(config.device)
         self.dtype: torch.dtype = getattr(torch, config.dtype)
         if self.dtype.itemsize < 4 and not config.lora_rank:
@@ -87,15 +100,21 @@ class LocalEngine:
                 f"model.dtype={config.dtype} rounds most steps of full weights away, and those of their average; set "
                 "model.dtype=float32, or model.lora_rank above 0: an adapter is kept in float32"
             )
-        model = held_in(model, self.device, self.dtype)
+        model = held_in(model, torch.device("cpu") if ranks else self.device, self.dtype)
         self._reference = ReferenceWeights(model, kept=config.reference, lora=bool(config.lora_rank))
         self.fused = self.device.type == "cuda" and config.kernels == "auto" and use_fused_kernels(model)
         """Whether liger-kernel computes what torch would."""
         if config.gradient_checkpointing:
             keep_few_activations(model)
-        self.model = with_lora(model, config, config.seed) if config.lora_rank else model
+        adapted = bool(config.lora_rank)
+        self.model = with_lora(model, config, config.seed, in_parts=ranks is not None) if adapted else model
+        narrow = ranks is not None and self.device.type == "cuda" and not adapted
+        """Whether all weights, which are kept in float32, are multiplied in 16 bits."""
+        self._computed_in = "bfloat16" if narrow else config.dtype
+        for one in filter(None, (self.model, self._reference.copy) if ranks else ()):
+            ranks.shard(one, narrow=narrow)  # type: ignore[union-attr]
         self._reference.attach(self.model)
-        self._update = PolicyUpdate(self.model, config, self._reference)
+        self._update = PolicyUpdate(self.model, config, self._reference, ranks)
         self.trained, self.optimizer = self._update.trained, self._update.optimizer
         self._average = [p.detach().clone() for p in self.trained] if config.average else []
         self.sampler: Sampler = sampler or self._local_sampler(model.config, stop)
@@ -185,9 +204,10 @@ class LocalEngine:
             prompts = agreement.probe_prompts(vocabulary, config.length, config.seed, list(self._asked))
             start = self.first_logprobs if config.lora_rank else None
             self.drift = agreement.measure(self.sampler, self.logprobs, prompts, start, self._logprobs_together)
-            agreement.check(self.drift, agreement.TOLERANCE[config.dtype])
+            agreement.check(self.drift, agreement.TOLERANCE[self._computed_in])
         self._agreed = version
 
+    @together
     def _hand_over(self, version: int) -> None:
         if self.config.lora_rank and self.sampler.takes_adapters:
             below = named_weights(self.model, adapted=False)
@@ -224,6 +244,7 @@ class LocalEngine:
             self._swap_average()
             self.sampler.set_random_state(drawn)
 
+    @together
     def _swap_average(self) -> None:
         if self._average:
             exchange(self._average, self.trained)
@@ -237,12 +258,17 @@ class LocalEngine:
             return {"tokens": 0.0}
         self.sampler.sleep()
         with self._still:
-            made = self._update.take(data, loss, learning_rate)
-            if not made["not_finite"]:
-                for mean, p in zip(self._average, self.trained, strict=bool(self._average)):
-                    mean.lerp_(p.detach(), 1 - self.config.average)
+            made = self._take(data, loss, learning_rate)
         self._changed()
         return {**made, **self._sampler_stats()}
+
+    @together
+    def _take(self, data: Sequence[Datum], loss: LossParams, learning_rate: float) -> dict[str, float]:
+        made = self._update.take(data, loss, learning_rate)
+        if not made["not_finite"]:
+            for mean, p in zip(self._average, self.trained, strict=bool(self._average)):
+                mean.lerp_(p.detach(), 1 - self.config.average)
+        return made
 
     def size(self) -> ModelSize:
         """The model's parameters, with its adapter where it has one. A weight that stands in two places counts once."""
@@ -261,6 +287,7 @@ class LocalEngine:
                 made |= {"moved": self.drift.moved, "lost_change": self.drift.lost}
         return made
 
+    @together
     def logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
         """The trainer's own log-probabilities of the tokens that count, to hold against the sampler's."""
         self.model.eval()
@@ -271,6 +298,7 @@ class LocalEngine:
                 made.append(new.tolist())
         return made
 
+    @together
     def _logprobs_together(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
         """The same in one batch: they differ by what the kernels round."""
         self.model.eval()
@@ -279,28 +307,35 @@ class LocalEngine:
         counts = [sum(d.mask) for d in data]
         return [row.tolist() for row in torch.split(new, counts)]
 
+    @together
     def first_logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
         """Log-probabilities by the model below the adapter."""
         with self.model.disable_adapter():
             return self.logprobs(data, temperature)
 
+    @together
     def take_reference(self) -> None:
         """Let a KL term hold the model to the weights of now."""
         self._reference.take()
 
     # -- keeping -----------------------------------------------------------------------------------------------------
 
+    @together
     def save(self, path: Path) -> None:
         """Weights, optimiser and random state into a folder that exists."""
         weights = self.model.state_dict()
+        average = zip(names_of(self.model), self._average, strict=bool(self._average))
+        taken = [for_disk(value) for value in self._reference.taken]
         state = {
-            "weights": {name: weights[name] for name in kept_names(self.model)},
+            "weights": {name: for_disk(weights[name]) for name in kept_names(self.model)},
             **self._update.state(),
-            "average": dict(zip(names_of(self.model), self._average, strict=bool(self._average))),
+            "average": {name: for_disk(mean) for name, mean in average},
             "sampler_rng": self.sampler.random_state(),
             "torch_rng": torch.get_rng_state(),
-            **({"reference": self._reference.taken} if self._reference.taken else {}),
+            **({"reference": taken} if taken else {}),
         }
+        if self.ranks and self.ranks.number:
+            return
         with (path / ENGINE).open("wb") as file:
             try:
                 torch.save(state, file)
@@ -310,15 +345,16 @@ class LocalEngine:
                 raise
         (path / "model.json").write_text(json.dumps(self.model.config.to_dict(), indent=1, default=str))
 
+    @together
     def load(self, path: Path) -> None:
         """Load what save() wrote into a model of the same shape, constructed alike where it keeps a reference."""
-        state = read_engine(path, self.device)
+        state = read_engine(path, "cpu", mapped=True) if self.ranks else read_engine(path, self.device)
         put(state["weights"], self.model, kept_names(self.model), path)
         self._update.load(state)
         names = names_of(self.model)
         with torch.no_grad():
             for name, mean in zip(names, self._average, strict=bool(self._average)):
-                mean.copy_(state["average"][name])
+                mean.copy_(like(state["average"][name], mean))
         reference = state.get("reference", [])
         if reference or self._reference.taken:
             self._reference.refer_to(reference)
@@ -326,6 +362,7 @@ class LocalEngine:
         torch.set_rng_state(state["torch_rng"].cpu())
         self._changed()
 
+    @together
     def start_from(self, path: Path) -> None:
         """Take the weights of a checkpoint or of an exported folder, and nothing else."""
         if (path / ENGINE).is_file():
@@ -337,9 +374,15 @@ class LocalEngine:
                 mean.copy_(p)
         self._changed()
 
+    def lost(self) -> str:
+        """A sentence where one of several processes is gone; "" where all are there."""
+        return self.ranks.lost() if self.ranks else ""
+
     def close(self) -> None:
-        """End the sampler."""
+        """End the sampler, and the other processes."""
         self.sampler.close()
+        if self.ranks:
+            self.ranks.end()
 
 
 class _Published:

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from toolorchestra.agents.engines.base import Adapter, EngineSettings
+from toolorchestra.agents.engines.sharded import whole
 
 NAME = "default"
 """PEFT's of the one adapter that there is."""
@@ -31,9 +32,10 @@ def keep_few_activations(model: Any) -> None:
     now({"use_reentrant": False})
 
 
-def with_lora(model: Any, settings: EngineSettings, seed: int) -> Any:
+def with_lora(model: Any, settings: EngineSettings, seed: int, *, in_parts: bool = False) -> Any:
     """The model under a fresh adapter, which changes nothing until it is trained. In 16 bits it is never added into the
-    weights: their last digit is more than most of a training's steps, and would swallow them."""
+    weights: their last digit is more than most of a training's steps, and would swallow them. Nor is it where several
+    processes hold the weights `in_parts`."""
     from peft import LoraConfig, get_peft_model
 
     wanted = LoraConfig(
@@ -44,7 +46,7 @@ def with_lora(model: Any, settings: EngineSettings, seed: int) -> Any:
         made = get_peft_model(model, wanted)
     if settings.dtype != "float32":
         _let_adapted_layers_be(made, NarrowLayer)
-    elif torch.device(settings.device).type == "cpu":
+    elif torch.device(settings.device).type == "cpu" and not in_parts:
         use_merged(made)
     return made
 
@@ -53,7 +55,7 @@ def adapter_of(model: Any, base: int) -> Adapter:
     """The adapter of a model of PEFT; `base` numbers the weights below it."""
     layers = {place: layer for place, layer in model.get_base_model().named_modules() if hasattr(layer, "lora_A")}
     pairs = {
-        place: (layer.lora_A[NAME].weight.detach(), layer.lora_B[NAME].weight.detach())
+        place: (whole(layer.lora_A[NAME].weight.detach()), whole(layer.lora_B[NAME].weight.detach()))
         for place, layer in layers.items()
     }
     made = model.peft_config[NAME]

@@ -10,9 +10,11 @@ all meet in it: the same step, for a fraction of the tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import accumulate, chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,7 +23,11 @@ from torch.utils.checkpoint import checkpoint
 from toolorchestra.agents.engines.base import LOGIT_BYTES, Datum, EngineSettings, LossParams
 from toolorchestra.agents.engines.decoder import KNOWN
 from toolorchestra.agents.engines.optimizers import make_optimizer
+from toolorchestra.agents.engines.sharded import for_disk, like, whole
 from toolorchestra.agents.engines.weights import ReferenceWeights
+
+if TYPE_CHECKING:
+    from toolorchestra.agents.engines.ranks import Ranks
 
 DUAL_CLIP = 10.0
 """Bound on the loss of tokens with a negative advantage whose probability has grown."""
@@ -58,12 +64,14 @@ def kl_to(reference: Tensor, new: Tensor) -> Tensor:
 class PolicyUpdate:
     """The optimiser of a model, and what its steps need."""
 
-    def __init__(self, model: Any, settings: EngineSettings, reference: ReferenceWeights) -> None:
-        self._model, self._settings, self._reference = model, settings, reference
+    def __init__(
+        self, model: Any, settings: EngineSettings, reference: ReferenceWeights, ranks: Ranks | None = None
+    ) -> None:
+        self._model, self._settings, self._reference, self._ranks = model, settings, reference, ranks
         self._device = torch.device(settings.device)
         self.trained = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(model, settings, fused=self._device.type == "cuda")
-        self._shares = can_share(model, settings)
+        self._shares = can_share(model, settings) and ranks is None
         self._most_padding = MOST_PADDING if is_large(model) else MOST_PADDING_OF_SMALL
         self.not_finite = 0
         """Steps in a row that were not taken, because their gradient was no number."""
@@ -80,10 +88,13 @@ class PolicyUpdate:
         self.optimizer.zero_grad(set_to_none=True)
         sums: dict[str, float] = {}
         most, padding = self._settings.tokens_per_batch, self._most_padding
-        for batch in batches(data, most, share=self._shares, most_padding=padding):
+        made = batches(data, most, share=self._shares, most_padding=padding)
+        for batch in self._mine(made, data) if self._ranks else made:
             for name, value in self._backward(batch, loss, total).items():
                 sums[name] = sums.get(name, 0.0) + value
-        norm = float(torch.nn.utils.clip_grad_norm_(self.trained, CLIP_NORM))
+        if self._ranks:
+            sums = self._ranks.added(sums)
+        norm = float(whole(torch.nn.utils.clip_grad_norm_(self.trained, CLIP_NORM)))
         if math.isfinite(norm):
             self.optimizer.step()
             self.not_finite = 0
@@ -91,6 +102,15 @@ class PolicyUpdate:
             self._leave_out(norm)
         means = {name: value / total for name, value in sums.items()}
         return {**means, "tokens": float(total), "gradient_norm": norm, "not_finite": float(self.not_finite > 0)}
+
+    def _mine(self, made: Iterable[list[Datum]], data: Sequence[Datum]) -> Iterator[list[Datum]]:
+        """This process's batch of each round. All take a part in putting weights together: where one has no batch, it
+        runs the shortest sequence with a mask that lets no token through."""
+        assert self._ranks
+        short = min(data, key=lambda d: len(d.tokens))
+        nothing = replace(short, mask=[False] * len(short.mask))
+        for batch_of in rounds(made, self._ranks.count):
+            yield batch_of[self._ranks.number] or [nothing]
 
     def _leave_out(self, norm: float) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -115,7 +135,8 @@ class PolicyUpdate:
             divergence = kl_to(reference, new)
             losses = losses + loss.kl_weight * divergence
             sums["kl_reference"] = float(divergence.detach().sum())
-        torch.autograd.backward(losses.sum() / total)
+        processes = self._ranks.count if self._ranks else 1  # whose gradients are averaged
+        torch.autograd.backward(losses.sum() * processes / total)
         with torch.no_grad():
             gap = (new - old).float()
             outside = (gap.exp() > 1 + loss.clip_high) | (gap.exp() < 1 - loss.clip_low)
@@ -136,17 +157,8 @@ class PolicyUpdate:
         places = torch.tensor([[*d.mask, *[False] * more] for d, more in rows], device=self._device)
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         common = shared(batch) if self._shares and len(batch) > 1 else 0
-        hidden = hidden_states(base, tokens, common if common >= LEAST_SHARED else 0)[:, :-1][places[:, 1:]]
-        drawn = tokens[:, 1:][places[:, 1:]]
-        # A large vocabulary's logits are never all alive: the head is run in parts, and again in the backward pass.
-        size = max(1, LOGIT_BYTES // (4 * base.lm_head.out_features))
-        if len(hidden) <= size:
-            return *_head(base.lm_head, hidden, drawn, temperature, learnt=learnt), places
-        parts = [
-            checkpoint(_head, base.lm_head, h, d, temperature, learnt=learnt, use_reentrant=False)
-            for h, d in zip(torch.split(hidden, size), torch.split(drawn, size), strict=True)
-        ]
-        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]), places
+        way = getattr(base, "scored", None) or partial(scored, base)
+        return *way(tokens, places, common if common >= LEAST_SHARED else 0, temperature, learnt=learnt), places
 
     def _picked(self, rows: Sequence[Sequence[float]], places: Tensor) -> Tensor:
         width = places.shape[1]
@@ -155,12 +167,35 @@ class PolicyUpdate:
 
     def state(self) -> Mapping[str, Any]:
         """The state of the optimiser, and how many steps in a row had no finite gradient, for a checkpoint."""
-        return {"optimizer": self.optimizer.state_dict(), "not_finite": self.not_finite}
+        made = self.optimizer.state_dict()
+        kept = {n: {name: for_disk(value) for name, value in one.items()} for n, one in made["state"].items()}
+        return {"optimizer": {**made, "state": kept}, "not_finite": self.not_finite}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Takes up a state that state() gave."""
-        self.optimizer.load_state_dict(state["optimizer"])
+        found = state["optimizer"]
+        held = {
+            n: {name: like(value, self.trained[n]) if value.ndim else value for name, value in one.items()}
+            for n, one in found["state"].items()
+        }
+        self.optimizer.load_state_dict({**found, "state": held} if self._ranks else found)
         self.not_finite = int(state.get("not_finite", 0))
+
+
+def scored(
+    base: Any, tokens: Tensor, places: Tensor, common: int, temperature: float, *, learnt: bool
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the tokens at these places, and entropies there: a forward pass of the model, whose first
+    `common` tokens all rows have alike."""
+    hidden = hidden_states(base, tokens, common)[:, :-1][places[:, 1:]]
+    drawn = tokens[:, 1:][places[:, 1:]]
+    # A large vocabulary's logits are never all alive: the head is run in parts, and again in the backward pass.
+    size = max(1, LOGIT_BYTES // (4 * base.lm_head.out_features))
+    head: Any = partial(_head, base.lm_head, temperature=temperature, learnt=learnt)
+    if len(hidden) > size:
+        head = partial(checkpoint, head, use_reentrant=False)
+    parts = [head(h, d) for h, d in zip(torch.split(hidden, size), torch.split(drawn, size), strict=True)]
+    return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
 
 
 def _head(head: Any, hidden: Tensor, drawn: Tensor, temperature: float, *, learnt: bool) -> tuple[Tensor, Tensor]:
@@ -196,6 +231,23 @@ def batches(
     alone = [group[0] for group in groups if len(group) == 1]
     together = [group for group in groups if len(group) > 1]
     return chain(*(_cut(group, tokens, share, most_padding) for group in [*together, alone]))
+
+
+def rounds(made: Iterable[list[Datum]], processes: int) -> Iterator[list[list[Datum]]]:
+    """Batches in rounds of one for each process, of like size, for the largest is waited for. The largest are halved
+    until there are enough; an empty batch is one that could not be had."""
+    parts = list(made)
+    while len(parts) % processes and (large := max((p for p in parts if len(p) > 1), key=padded, default=None)):
+        parts.remove(large)
+        parts += [large[: len(large) // 2], large[len(large) // 2 :]]
+    parts += [[]] * (-len(parts) % processes)
+    parts.sort(key=padded, reverse=True)
+    return (parts[i : i + processes] for i in range(0, len(parts), processes))
+
+
+def padded(batch: Sequence[Datum]) -> int:
+    """Tokens of a batch, padding included."""
+    return len(batch) * max((len(d.tokens) for d in batch), default=0)
 
 
 def alike(data: Sequence[Datum]) -> list[list[Datum]]:

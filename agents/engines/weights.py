@@ -17,6 +17,7 @@ from torch import Tensor
 
 from toolorchestra.agents.engines.lora import NAME
 from toolorchestra.agents.engines.pretrained import without_progress_bar
+from toolorchestra.agents.engines.sharded import like, whole
 from toolorchestra.envs.base.errors import ConfigError
 
 HEAD = "lm_head.weight"
@@ -37,17 +38,24 @@ def named_weights(
     given; what an adapter leaves frozen is no copy."""
     if not hasattr(model, "get_base_model"):
         for name, value in model.state_dict().items():
-            yield name, value.detach().to(dtype or value.dtype, copy=copies)
+            yield name, whole(value).detach().to(dtype or value.dtype, copy=copies)
         return
     base = model.get_base_model()
     for name, module in base.named_modules():
         for key, value in module.named_parameters(recurse=False):
             if "base_layer" in name:
                 place = name.removesuffix(".base_layer")
-                delta = base.get_submodule(place).get_delta_weight(NAME) if adapted and key == "weight" else 0.0
-                yield f"{place}.{key}", (value + delta).detach().to(dtype or value.dtype)
+                delta = _delta(base.get_submodule(place)) if adapted and key == "weight" else 0.0
+                yield f"{place}.{key}", (whole(value) + delta).detach().to(dtype or value.dtype)
             elif "lora_" not in name:
-                yield f"{name}.{key}", value.detach().to(dtype or value.dtype)
+                yield f"{name}.{key}", whole(value).detach().to(dtype or value.dtype)
+
+
+def _delta(layer: Any) -> Tensor:
+    """What an adapted layer of PEFT adds to its weight."""
+    a, b = (whole(getattr(layer, name)[NAME].weight) for name in ("lora_A", "lora_B"))
+    made: Tensor = (b @ a) * layer.scaling[NAME]
+    return made
 
 
 def held_in(model: Any, device: torch.device, dtype: torch.dtype) -> Any:
@@ -74,7 +82,8 @@ class ReferenceWeights:
     def __init__(self, model: Any, *, kept: bool, lora: bool) -> None:
         """Make it before the adapter is put on. `kept`: a full model's weights are copied."""
         self._wanted, self._lora = kept, lora
-        self._copy = copy.deepcopy(model).requires_grad_(False).eval() if kept and not lora else None
+        self.copy = copy.deepcopy(model).requires_grad_(False).eval() if kept and not lora else None
+        """A model apart, where all weights are trained."""
         self._model: Any = None
         self._trained: list[Tensor] = []
         self.taken: list[Tensor] = []
@@ -92,25 +101,25 @@ class ReferenceWeights:
 
     def _has_moved(self) -> bool:
         """Whether the model is another than the reference of construction; an adapter is none while its B are 0."""
-        if self._copy is None:
-            return any(bool(p.any()) for name, p in self._model.named_parameters() if "lora_B" in name)
-        pairs = zip(self._copy.parameters(), self._model.parameters(), strict=True)
-        return any(not torch.equal(kept, p) for kept, p in pairs)
+        if self.copy is None:
+            return any(bool(whole(p).any()) for name, p in self._model.named_parameters() if "lora_B" in name)
+        pairs = zip(self.copy.parameters(), self._model.parameters(), strict=True)
+        return any(not torch.equal(whole(kept), whole(p)) for kept, p in pairs)
 
     def refer_to(self, weights: Sequence[Tensor]) -> None:
         """Makes these weights the reference."""
-        if self._copy is None:
-            self.taken = [w.detach().clone() for w in weights]
+        if self.copy is None:
+            self.taken = [like(w.detach(), p).clone() for w, p in zip(weights, self._trained, strict=True)]
             return
-        self.taken = [p.detach() for p in self._copy.parameters()]
+        self.taken = [p.detach() for p in self.copy.parameters()]
         for kept, w in zip(self.taken, weights, strict=True):
-            kept.copy_(w.detach())
+            kept.copy_(like(w.detach(), kept))
 
     def ask(self, question: Callable[[Any], Tensor]) -> Tensor:
         """What a function of the model gives with the reference's weights, without gradients."""
         with torch.no_grad():
-            if self._copy is not None:
-                return question(self._copy)
+            if self.copy is not None:
+                return question(self.copy)
             if not self._lora:
                 raise ConfigError("a KL term needs the starting weights: set reference=True, or train with LoRA")
             if not self.taken:
@@ -140,9 +149,10 @@ def names_of(model: Any) -> list[str]:
     return [name for name, p in model.named_parameters() if p.requires_grad]
 
 
-def read_engine(path: Path, device: Any = "cpu") -> dict[str, Any]:
-    """What an engine saved into a checkpoint."""
-    state: dict[str, Any] = torch.load(path / ENGINE, map_location=device, weights_only=True)
+def read_engine(path: Path, device: Any = "cpu", *, mapped: bool = False) -> dict[str, Any]:
+    """What an engine saved into a checkpoint. `mapped`: of a tensor only what is looked at is read, and no memory
+    holds all."""
+    state: dict[str, Any] = torch.load(path / ENGINE, map_location=device, weights_only=True, mmap=mapped)
     return state
 
 
@@ -191,7 +201,7 @@ def put(weights: Mapping[str, Tensor], model: Any, wanted: Collection[str], wher
             f"{where} holds another model: {len(missing)} weights missing, {len(unknown)} unknown, {len(other)} of "
             f"another shape (first: {first}{shapes}); give the configuration it was trained with"
         )
-    model.load_state_dict(weights, strict=False)
+    model.load_state_dict({name: like(value, own[name]) for name, value in weights.items()}, strict=False)
 
 
 # -- handed over -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -21,6 +22,7 @@ Say = Callable[[str], None]
 
 def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
     """The engine that the configuration names, and the chat of its model."""
+    check_processes(config)
     if config.engine != "local":
         with _training_packages():
             return named_engine(config)
@@ -46,8 +48,57 @@ def _local(config: TrainConfig, say: Say) -> tuple[Any, Chat]:
         seed=config.seed,
         reference=bool(config.loss.kl_weight),
     )
-    shape = {**model.config.to_dict(), "architectures": [type(model).__name__]}
-    return LocalEngine(model, [chat.stop], held, _sampler(config, shape, chat.stop, say)), chat
+    if processes() == 1:
+        return LocalEngine(model, [chat.stop], held, _sampler(config, _shape_of(model), chat.stop, say)), chat
+    from toolorchestra.agents.engines.ranks import Following, Ranks
+
+    ranks = Ranks(wanted.device)
+    if ranks.number:
+        sampler = Following(takes_adapters=bool(wanted.lora_rank) and wanted.sampler == "served")
+    else:
+        sampler = _sampler(config, _shape_of(model), chat.stop, say)
+    return LocalEngine(model, [chat.stop], held, sampler, ranks), chat
+
+
+def _shape_of(model: Any) -> Mapping[str, Any]:
+    return {**model.config.to_dict(), "architectures": [type(model).__name__]}
+
+
+def processes() -> int:
+    """How many processes torchrun has started to train together, this one among them."""
+    return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+
+
+def follows() -> bool:
+    """Whether this process is one of those, and not the first, which is the run."""
+    return processes() > 1 and os.environ["RANK"] != "0"
+
+
+def follow(config: TrainConfig) -> None:
+    """Train as the first process says, until it ends."""
+    engine, _ = build(with_room(config, lambda _: None), say=lambda _: None)
+    engine.ranks.follow(engine)
+
+
+def check_processes(config: TrainConfig) -> None:
+    """Refuse what several processes cannot do together."""
+    if processes() == 1:
+        return
+    told, model = f"torchrun started {processes()} processes, and ", config.model
+    if os.environ.get("LOCAL_WORLD_SIZE") != os.environ["WORLD_SIZE"]:
+        raise ConfigError(f"{told}not all of them on one machine; beyond one, SkyRL trains: docs/eight-billion.md")
+    if config.engine != "local":
+        raise ConfigError(f"{told}engine={config.engine} trains in one: start it without torchrun")
+    if model.sampler == "vllm" or (model.sampler == "local" and model.dtype != "float32"):
+        raise ConfigError(
+            f"{told}model.sampler={model.sampler} samples within one: start servers on other GPUs, and set "
+            "model.sampler=served"
+        )
+    if model.processes > 1 or model.optimizer == "muon":
+        raise ConfigError(
+            f"{told}each holds a part of the weights: set model.processes=1 and model.optimizer=adamw, which need no "
+            "whole ones"
+        )
 
 
 def base_model(config: TrainConfig) -> tuple[Any, Chat]:
@@ -143,13 +194,13 @@ def _check_memory(config: TrainConfig, shape: Mapping[str, Any], say: Say) -> No
     name, device_bytes = device_memory(config.model.device)
     if not shape:
         return
-    made = budget(plan(config, shape, device_bytes))
+    made = budget(plan(config, shape, device_bytes, processes()))
     say(f"memory of {name}:\n{made.table()}")
     made.check()
 
 
-def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> Any:
-    """What a configuration asks of a device's memory."""
+def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int, count: int = 1) -> Any:
+    """What a configuration asks of a device's memory, where so many processes train."""
     from toolorchestra.agents.engines.gpu_arithmetic import MemoryPlan, Shape
 
     wanted: ModelConfig = config.model
@@ -165,6 +216,8 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> An
         reference=bool(config.loss.kl_weight and (moved or not wanted.lora_rank)),  # else it costs nothing
         memory_share=wanted.memory_share if wanted.sampler == "vllm" else 0.0,
         local_cache_tokens=wanted.rows * config.max_context if wanted.sampler == "local" else 0,
+        processes=count,
+        narrow=count > 1 and not wanted.lora_rank,
     )
 
 

@@ -18,6 +18,7 @@ from toolorchestra.agents.configuration.environments import labels, simulated, t
 from toolorchestra.agents.engines.base import ModelSize, TellsSize
 from toolorchestra.agents.engines.machine import Machine
 from toolorchestra.agents.training import checkpoint
+from toolorchestra.agents.training.build import processes
 from toolorchestra.agents.training.training_run import TrainingRun
 from toolorchestra.agents.training.warmstart import ROUNDS
 from toolorchestra.envs.base.files import append_line
@@ -113,7 +114,7 @@ def opening(run: TrainingRun, machine: Machine) -> list[str]:
         f"training {config.preset}, seed {config.seed}: {model_words(config, size_of(run))}{started}",
         *_environments(config),
         *_steps(run),
-        f"machine: {machine}; {_threads(config)}",
+        f"machine: {machine}; {_threads(config)}{_processes()}",
         f"folder: {run.folder}",
         _watch(run),
         "stop: Ctrl-C once ends the step and saves; to go on, give the same command with --resume",
@@ -188,6 +189,10 @@ def _threads(config: TrainConfig) -> str:
         f"{threads} {'thread trains' if threads == 1 else 'threads train'}, "
         f"{processes} {'process plays' if processes == 1 else 'processes play'}"
     )
+
+
+def _processes() -> str:
+    return f", in {count} processes, each with a part of it" if (count := processes()) > 1 else ""
 
 
 def _watch(run: TrainingRun) -> str:

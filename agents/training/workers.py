@@ -3,6 +3,8 @@
 A small model on a CPU is bound by overhead, of its own steps, of episodes and of tokenisation, and one process has one
 core for all of it. The jobs are cut into as many runs of neighbours as there are processes, this one among them; which
 process makes which rollout, and its random numbers, follow from the jobs alone, so that a resumed run repeats them.
+Those of torchrun (agents/engines/ranks.py) share the training instead, and hold a part of the weights each: a sampler
+needs all of them.
 """
 
 from __future__ import annotations

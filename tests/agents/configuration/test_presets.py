@@ -14,6 +14,7 @@ from toolorchestra.agents.engines.gpu_arithmetic import Shape, budget, served_to
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training.build import plan
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.runtime.invoke import Gates, begin
 
 LONGEST_OPENING = 9_942
@@ -55,9 +56,17 @@ def test_the_longest_rollout_counts_where_it_is_longer_than_a_batch(name: str) -
     )
 
 
-def test_every_server_of_the_node_has_a_gpu() -> None:
-    config, machine = preset("8b-node"), MACHINES["8b-node"]
-    assert len(config.model.server.split(",")) == machine.sampling == machine.gpus - 1
+@pytest.mark.parametrize("name", ["8b-node", "paper"])
+def test_every_server_of_a_node_has_a_gpu_and_the_trainer_fits_the_others(name: str) -> None:
+    config, machine = preset(name), MACHINES[name]
+    assert len(config.model.server.split(",")) == machine.sampling == machine.gpus - machine.training
+    shape, size = shape_named(machine.shape), int(machine.gigabytes * 1e9)
+    budget(plan(config, shape, size, machine.training)).check()
+
+
+def test_the_paper_s_weights_do_not_fit_fewer_gpus() -> None:
+    with pytest.raises(ConfigError, match=r"training would take .* GB more than the device's"):
+        budget(plan(preset("paper"), shape_named("qwen3-8b"), 80 * 10**9, 2)).check()
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name not in ON_A_GPU])

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
 
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines import lora
-from toolorchestra.agents.engines.base import EngineSettings
-from toolorchestra.agents.engines.gpu_arithmetic import SHAPES, Shape, budget, training_operations
+from toolorchestra.agents.engines.base import Datum, EngineSettings, LossParams
+from toolorchestra.agents.engines.gpu_arithmetic import (
+    CONTEXT_BYTES,
+    SHAPES,
+    MemoryPlan,
+    Shape,
+    budget,
+    training_operations,
+)
+from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.lora import with_lora
+from toolorchestra.agents.engines.ranks import Following
 from toolorchestra.agents.engines.tiny import build_model, random_model
 from toolorchestra.agents.training.build import plan
 from toolorchestra.envs.base.errors import ConfigError
@@ -36,8 +48,6 @@ def test_parameters_are_those_of_a_model_that_was_built() -> None:
 
 
 def test_adapters_are_those_that_peft_makes() -> None:
-    from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-
     made = LocalEngine(build_model(64, 32, 2), [1], LocalConfig(rows=1, length=32, lora_rank=4))
     shape = Shape.read(build_model(64, 32, 2).config.to_dict())
     assert sum(p.numel() for p in made.trained) == shape.adapter_parameters(4)
@@ -134,3 +144,58 @@ def test_a_block_keeps_what_the_budget_says(
     told = block.block_bytes_per_token(width, rank=rank)
     # Besides, each norm keeps a number for a row, and attention one for a head.
     assert told <= found <= 1.03 * told + 4 * (2 + 2 * shape["num_attention_heads"] + shape["num_key_value_heads"])
+
+
+# -- a step that is taken, scaled down from Qwen3-8B -------------------------------------------------------------------
+
+EIGHTH = {**PLAIN, "hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 3, "num_attention_heads": 4}
+EIGHTH |= {"num_key_value_heads": 1, "head_dim": 32, "tie_word_embeddings": False}
+
+
+def taken(monkeypatch: pytest.MonkeyPatch, length: int, rank: int, attention: str, **settings: Any) -> LocalEngine:
+    """An engine that has taken one step over a sequence that counts to its end."""
+    monkeypatch.setattr(lora, "use_merged", lambda model: None)  # a GPU's way
+    model = random_model(EIGHTH, "bfloat16" if rank else "float32")
+    model.set_attn_implementation(attention)
+    dtype = "bfloat16" if rank else "float32"
+    config = LocalConfig(lora_rank=rank, dtype=dtype, tokens_per_batch=length, **settings)
+    engine = LocalEngine(model, [1], config, Following(takes_adapters=True))
+    step(engine, length)
+    return engine
+
+
+def step(engine: LocalEngine, length: int) -> None:
+    data = Datum([i % 128 for i in range(length)], [0.0] * length, [1.0] * length, [False] + [True] * (length - 1))
+    engine.train([data], LossParams(kl_weight=0.1 * engine.config.reference), 1e-4)
+
+
+@pytest.mark.parametrize(("rank", "checkpointing", "reference"), [(0, False, False), (1, True, True), (1, True, False)])
+def test_a_step_computes_what_the_arithmetic_says(
+    rank: int, checkpointing: bool, reference: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By torch's own counter, to 5 %."""
+    length = 192
+    how = {"gradient_checkpointing": checkpointing, "reference": reference}
+    engine = taken(monkeypatch, length, rank, "eager", **how)
+    with FlopCounterMode(display=False) as counted:
+        step(engine, length)
+    shape = Shape.read(EIGHTH)
+    told = training_operations(shape, length, lora=bool(rank), checkpointing=checkpointing, reference=reference)
+    # It counts the half of attention's square that is masked too.
+    square = 4 * shape.layers * shape.heads * shape.head_width * (length / 2) * (1 + checkpointing + reference + 2)
+    assert counted.get_total_flops() == pytest.approx((told + square) * length, rel=0.05)
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_step_takes_the_memory_that_the_budget_says(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The peak by torch's profiler, to 15 %."""
+    length = 512
+    engine = taken(monkeypatch, length, rank, "sdpa", gradient_checkpointing=True)
+    held = [*engine.model.parameters(), *(v for one in engine.optimizer.state.values() for v in one.values())]  # type: ignore[attr-defined]
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        step(engine, length)
+    changes = (event.nbytes() for event in seen.profiler.kineto_results.events() if event.name() == "[memory]")
+    peak = sum(t.nbytes for t in held) + max(accumulate(changes))
+    width = 2 if rank else 4
+    plan = MemoryPlan(Shape.read(EIGHTH), 10**12, width, rank, tokens_per_batch=length, checkpointing=True)
+    assert budget(plan).total(training=True) - CONTEXT_BYTES == pytest.approx(peak, rel=0.15)

@@ -1,0 +1,48 @@
+"""Weights of which each process holds a part, and methods that all processes run; where there is one, nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from torch import Tensor
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def together(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Mark a method of an engine that every process runs when the first one calls it."""
+
+    @wraps(method)
+    def called(self: Any, /, *given: P.args, **named: P.kwargs) -> T:
+        with self.ranks.calling(method.__name__, given, named) if self.ranks else nullcontext():
+            return method(self, *given, **named)
+
+    return called
+
+
+def whole(value: Tensor) -> Tensor:
+    """A weight; one that is in parts is put together, for which all processes have to ask."""
+    made: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return made
+
+
+def for_disk(value: Tensor) -> Tensor:
+    """What a checkpoint keeps of a weight: of one in parts the whole, in the first process's memory alone."""
+    if not hasattr(value, "full_tensor"):
+        return value
+    made = whole(value)
+    return made.cpu() if value.device_mesh.get_rank() == 0 else made.new_empty(0)
+
+
+def like(value: Tensor, other: Tensor) -> Tensor:
+    """A whole weight, or this process's part of it where the other one is in parts."""
+    if hasattr(value, "full_tensor") or not hasattr(other, "full_tensor"):
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    made: Tensor = distribute_tensor(value, other.device_mesh, other.placements, src_data_rank=None)
+    return made
