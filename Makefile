@@ -117,8 +117,8 @@ TESTS_oldest := tests/test_contract.py tests/envs/test_env.py tests/envs/test_ve
 NEEDS_inspect := inspect_ai==0.3.285 -e .
 TESTS_inspect := tests/agents/evaluation/test_inspect_log.py
 # It wants openai 2 where `dev` wants 3.
-NEEDS_verifiers := verifiers[openenv]==0.4.0 -e .[serve,verifiers]
-TESTS_verifiers := tests/integrations/test_verifiers.py
+NEEDS_verifiers := verifiers[openenv]==0.4.0 uv -e .[serve,verifiers]
+TESTS_verifiers := tests/integrations/test_verifiers.py tests/integrations/test_verifiers_over_http.py
 NEEDS_sb3 := torch==2.13.0 stable-baselines3==2.9.2 sb3-contrib==2.9.2 -e .
 TESTS_sb3 := tests/integrations/test_stable_baselines.py
 # Its tests start Ray on this machine.

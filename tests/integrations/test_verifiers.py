@@ -99,10 +99,11 @@ def endpoint(counts: bool, known: Mapping[str, Sequence[Move]] | None = None) ->
     return Loopback(reply)
 
 
-def vf_eval(folder: Path, *words: str) -> list[dict[str, Any]]:
+def vf_eval(folder: Path, *words: str, taskset: Sequence[str] = (ID,)) -> list[dict[str, Any]]:
     """verifiers' command, to its end: its traces, in the order of the tasks."""
-    command = [str(Path(sys.executable).with_name("vf-eval")), ID, "--no-push", "--no-rich", "-m", "stand-in"]
-    known = {**os.environ, "PYTHONPATH": os.pathsep.join((str(REPOSITORY / "src"), str(REPOSITORY)))}
+    command = [str(Path(sys.executable).with_name("vf-eval")), *taskset, "--no-push", "--no-rich", "-m", "stand-in"]
+    found = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))  # uv, which verifiers calls
+    known = {**os.environ, "PATH": found, "PYTHONPATH": os.pathsep.join((str(REPOSITORY / "src"), str(REPOSITORY)))}
     done = subprocess.run(
         [*command, "-o", str(folder), "--run.dir", "run", *words],
         capture_output=True,
@@ -115,7 +116,12 @@ def vf_eval(folder: Path, *words: str) -> list[dict[str, Any]]:
     assert done.returncode == 0, done.stderr[-3000:]
     episodes = [json.loads(line) for line in (folder / "run" / "traces.jsonl").read_text().splitlines()]
     traces: list[dict[str, Any]] = [trace for episode in episodes for trace in episode["traces"]]
-    return sorted(traces, key=lambda trace: trace["task"]["data"]["seed"])
+    return sorted(traces, key=lambda trace: _seed_of(trace["task"]["data"]))
+
+
+def _seed_of(data: dict[str, Any]) -> int:
+    """Of a task of ours, or of verifiers' tasksets for OpenEnv and NeMo Gym."""
+    return int((data.get("reset") or data.get("row") or data)["seed"])
 
 
 def arguments_as_words(arguments: dict[str, Any]) -> list[str]:

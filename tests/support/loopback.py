@@ -68,9 +68,10 @@ def events_of(whole: Mapping[str, Any], manner: Manner, usage_asked: bool) -> li
             chunk["usage"] = {**usage, "completion_tokens": -(-so_far // PIECE_CHARACTERS)}
         made.append(StreamEvent((NOISE.encode() if manner == "noisy" else b"") + event(chunk), characters))
     last: dict[str, Any] = {"text": ""} if "text" in choice else {"delta": {}}
-    made.append(StreamEvent(event({"choices": [{"index": 0, **last, "finish_reason": "stop"}]})))
+    kind = {"object": "chat.completion.chunk"}  # OpenAI's SDK leaves out events of any other
+    made.append(StreamEvent(event({**kind, "choices": [{"index": 0, **last, "finish_reason": "stop"}]})))
     if usage is not None:
-        made.append(StreamEvent(event({"choices": [], "usage": usage})))
+        made.append(StreamEvent(event({**kind, "choices": [], "usage": usage})))
     return made if manner == "no done" else [*made, StreamEvent(event("[DONE]"))]
 
 
