@@ -124,7 +124,7 @@ def _text(content: Any, where: str) -> str:
     raise ConfigError(f"{where}: content must be text, or a list of text parts, got {content!r:.60}")
 
 
-def asked_of(body: ChatBody, spoken: Spoken, own: Sequence[Tool], most_usd: float) -> Asked:
+def asked_of(body: ChatBody, spoken: Spoken, own: Sequence[Tool], most_usd: float, most_seconds: float) -> Asked:
     """What a request asks. Of a conversation the last message is the question; the ones before it stand above it."""
     alone = body.orchestrator_tools == ()
     if not spoken.said or (not alone and spoken.said[-1]["role"] != "user"):
@@ -140,7 +140,7 @@ def asked_of(body: ChatBody, spoken: Spoken, own: Sequence[Tool], most_usd: floa
     return Asked(
         question,
         budget_usd=min(body.budget_usd or most_usd, most_usd),
-        deadline_seconds=body.deadline_seconds,
+        deadline_seconds=min(body.deadline_seconds or most_seconds, most_seconds),
         preference="none" if body.preference is None else body.preference,
         tools=body.orchestrator_tools,
         own=tuple(own),

@@ -157,9 +157,7 @@ class PolicyService:
             policy = self.canary.choose(policy, loop_of(spoken.results) or loop_of([request_id]))
         if kind and body.preference is None:
             body = replace(body, preference=kind)
-        asked = asked_of(body, spoken, client.tools, self.limits.most_usd)
-        most = self.limits.deadline_seconds
-        return policy, replace(asked, deadline_seconds=min(asked.deadline_seconds or most, most))
+        return policy, asked_of(body, spoken, client.tools, self.limits.most_usd, self.limits.deadline_seconds)
 
     def _granted(self, request_id: str, account: str, asked: Asked, policy: str) -> Solving:
         """Set aside what a request may spend, and open its episode. Raises Refused where the key has too little left
@@ -167,7 +165,8 @@ class PolicyService:
         assert asked.budget_usd is not None
         granted = self.accounts.begin(request_id, account, asked.budget_usd)
         try:
-            running = self.solvers[policy].open(replace(asked, budget_usd=granted))
+            fits = granted == asked.budget_usd
+            running = self.solvers[policy].open(asked if fits else replace(asked, budget_usd=granted))
             least = self.solvers[policy].least_usd(running) if granted < asked.budget_usd else 0.0
             if granted < least:
                 raise Refused(
@@ -221,11 +220,14 @@ class PolicyService:
             return await self._moved(session, solver)
         if session.task is None:
             session.task = asyncio.create_task(solver.play(running, lambda e, s: self._step(session, e, s)))
-        called = asyncio.create_task(session.client.called.wait())
+        ends = {session.task}
+        if session.client.tools:
+            ends.add(called := asyncio.ensure_future(session.client.called.wait()))
         try:
-            await asyncio.wait({session.task, called}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            called.cancel()
+            if session.client.tools:
+                called.cancel()
         if session.task.done():
             solution = session.task.result()
             self._end(session, solution)

@@ -192,6 +192,7 @@ class QuestionSolver:
     def __init__(self, factory: EpisodeFactory, player: Player) -> None:
         self.factory, self.player = factory, player
         self._gates = Gates()
+        self._asks = factory.source if isinstance(factory.source, Asks) else None
 
     def open(self, asked: Asked) -> Solving:
         """Open an episode for what is asked. Raises ConfigError where it cannot be."""
@@ -225,17 +226,17 @@ class QuestionSolver:
         return min((min(map(least, some), default=0) for some in items), default=0) / NANO
 
     def _scene(self, asked: Asked) -> Scene:
-        source, sheet = self.factory.source, self.factory.sheet
-        own = Toolbox(asked.own).priced(sheet)
+        source, sheet = self._asks, self.factory.sheet
+        own = Toolbox(asked.own).priced(sheet) if asked.own else ()
         if asked.tools is not None and not asked.tools:
-            return Scene(ClientWorld(replace(asked, own=own.tools)), sheet, {"asked": asked.question})
-        if not isinstance(source, Asks):
+            return Scene(ClientWorld(replace(asked, own=tuple(own))), sheet, {"asked": asked.question})
+        if source is None:
             raise ConfigError(
-                f"{source.name} has tools for its own tasks alone: a question from outside is played with tools of who "
-                "asks, and none of the environment's (tools=[]); or give the source a method asked()"
+                f"{self.factory.source.name} has tools for its own tasks alone: a question from outside is played with "
+                "tools of who asks, and none of the environment's (tools=[]); or give the source a method asked()"
             )
         scene = source.asked(asked.question, asked.seed, sheet, asked.tools)
-        if own.tools:
+        if own:
             world: Any = scene.world  # each of them has a slot for its tools
             world.toolbox = Toolbox([*scene.world.toolbox, *own])
         return scene

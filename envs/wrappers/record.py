@@ -131,7 +131,11 @@ def _to_grade(episode: Episode) -> dict[str, Any]:
 
 def trajectory_line(row: Mapping[str, Any]) -> bytes:
     """A row as a line of a file."""
-    return json.dumps(_plain(row), allow_nan=False).encode() + b"\n"
+    try:
+        text = json.dumps(dict(row), allow_nan=False, default=_plain)
+    except (ValueError, TypeError):  # nan, or a key that is no text
+        text = json.dumps(_plain(row), allow_nan=False)
+    return text.encode() + b"\n"
 
 
 def read_trajectories(path: str | Path) -> Iterator[dict[str, Any]]:

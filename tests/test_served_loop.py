@@ -1,0 +1,188 @@
+"""The walk of docs/serving.md, "From traffic back to training": its own command lines, on smaller numbers.
+
+A stand-in with known skills is served, its answers are rated, what was fitted of them becomes a world, a policy is
+trained in it, is judged by recorded answers that the fit has not seen, and then answers a share of the old one's
+requests, until it is stopped or promoted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.agents.calibration.made_outcomes import recovered
+from tests.command_line import TOOLORCHESTRA
+from tests.paths import REPOSITORY
+from toolorchestra.agents.calibration.experts_fit import read_fit
+from toolorchestra.agents.calibration.goodness import coverage
+from toolorchestra.agents.evaluation.rows import read_rows
+from toolorchestra.agents.serving.accounts import Accounts
+from toolorchestra.envs.models.simulated import load_experts
+
+pytestmark = pytest.mark.slow
+
+PAGE, SECTION = REPOSITORY / "docs" / "serving.md", "**From traffic back to training.**"
+SMALLER = {
+    "stand_in": {"walk &": "walk --questions 240 &"},
+    "8392 always:answer-1 always:answer-2": {"math-1": "math-1 --tasks 60"},
+    "recorded fit": {"--page": "--draws 40 --simulations 10 --page"},
+    "train --env": {
+        "--warm-start.demonstrations 1000": "--warm-start.demonstrations 200",
+        "--warm-start.steps 150": "--warm-start.steps 80",
+        "--steps 60": "--steps 1",
+        "--groups 8": "--groups 2 --model.processes 1 --model.threads 1",
+        "--evaluation-tasks 100": "--evaluation-tasks 10",
+    },
+    "record=": {"--tasks 100": "--tasks 20"},
+    "replay=": {"--tasks 100": "--tasks 20"},
+    "--canary ": {"--canary-share 0.1": "--canary-share 0.4"},
+    "--times 10": {"--tasks 100 --times 10": "--tasks 30 --times 6"},
+}
+"""By a part of each line that has numbers, what is smaller in it."""
+LEAST_COVERED = 0.7
+"""Of the numbers that are the same at each run."""
+
+
+class Walked(NamedTuple):
+    """What the lines left behind."""
+
+    folder: Path
+    said: dict[str, str]
+    """What each line printed, by its beginning."""
+
+
+def lines() -> list[str]:
+    """The section's command lines, made smaller."""
+    block = re.search(r"^```sh[^\n]*\n(.*?)^```", PAGE.read_text(encoding="utf-8").partition(SECTION)[2], re.M | re.S)
+    assert block is not None
+    found = [line.partition("  #")[0].strip() for line in block[1].replace("\\\n", " ").splitlines()]
+    for part, changes in SMALLER.items():
+        (at,) = [n for n, line in enumerate(found) if part in line]
+        for old, new in changes.items():
+            assert old in found[at], f"{old} is no part of {found[at]}"
+            found[at] = found[at].replace(old, new, 1)
+    return found
+
+
+def where(words: list[str], folder: Path) -> Path:
+    """Where a line is run: what is of the tests, in the repository."""
+    return REPOSITORY if any(word.startswith("tests.") for word in words) else folder
+
+
+class Jobs:
+    """What lines with & have started, by the shell's numbers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, words: list[str], ready: str) -> None:
+        """Start one, and wait until it says that it answers."""
+        job = subprocess.Popen(words, cwd=where(words, self._folder), stdout=subprocess.PIPE, text=True)
+        self.started.append(job)
+        assert job.stdout is not None
+        assert any(ready in line for line in job.stdout), f"{words} ended"
+
+    def end(self, number: int) -> None:
+        """End one, as `kill %1` does."""
+        job = self.started[number - 1]
+        job.terminate()
+        job.communicate(timeout=30)
+
+
+def run(words: list[str], folder: Path) -> str:
+    """Run a line to its end, and give what it printed."""
+    done = subprocess.run(words, cwd=where(words, folder), capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walked]:
+    """Play all lines, one after another."""
+    folder = tmp_path_factory.mktemp("loop")
+    jobs, said = Jobs(folder), {}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    try:
+        for line in lines():
+            line = line.replace("8392", port)
+            words = shlex.split(line.removesuffix("&"))
+            if words[0] == "python":
+                words = [sys.executable, *(str(folder / word) if word == "walk" else word for word in words[1:])]
+            elif words[0] == "toolorchestra":
+                words = [*TOOLORCHESTRA, *words[1:]]
+            if words[0] == "kill":
+                jobs.end(int(words[1].removeprefix("%")))
+            elif line.endswith("&"):
+                jobs.start(words, "http")
+            else:
+                said[line] = run(words, folder)
+        yield Walked(folder / "walk", said)
+    finally:
+        for number in range(1, len(jobs.started) + 1):
+            jobs.end(number)
+
+
+def trajectories(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for file in sorted(folder.glob("t*.jsonl")) for line in file.read_text().splitlines()]
+
+
+def test_rated_traffic_finds_the_known_skills_again(walk: Walked) -> None:
+    found = recovered(read_fit(walk.folder / "fit.json"), load_experts(walk.folder / "truth.json"))
+    same = [one for one in found if not one.what.startswith("seconds")]  # those are of this machine's clock
+    assert len(same) == 2 + 4 + 9
+    assert coverage(same) >= LEAST_COVERED
+
+
+def test_what_judges_was_neither_fitted_nor_trained_on(walk: Walked) -> None:
+    served = {row["task"]["asked"] for row in trajectories(walk.folder / "served")}
+    canary = {row["task"]["asked"] for row in trajectories(walk.folder / "canary")}
+    held = {row.task for row in read_rows(walk.folder / "held-out")}
+    judged = list(read_rows(walk.folder / "judged"))
+    assert len(served) == 60
+    assert not served & canary
+    assert {row.task for row in judged} == held
+    assert {row.status for row in judged} == {"ended"}
+
+
+def test_the_canary_is_promoted_or_stopped_by_bills_with_intervals(walk: Walked) -> None:
+    told = next(text for line, text in walk.said.items() if "rated_traffic" in line and "--split test" in line)
+    arms = {name: json.loads(arm) for name, arm in re.findall(r"^(\S+): (\{.*\})$", told, re.M)}
+    old, new = arms["always:answer-1"], arms["run"]
+    rows = trajectories(walk.folder / "canary")
+    assert old["requests"] + new["requests"] == len(rows) == 180
+    assert old["rated"] + new["rated"] == 180
+    assert min(old["requests"], new["requests"]) >= 50 or "stopped: no" not in told  # one look at least
+    for arm in (old, new):
+        low, high = arm["usd_interval"]
+        assert 0 < low <= arm["usd"] <= high
+    (stopped,) = re.findall(r"^stopped: (.*)$", told, re.M)
+    assert stopped in ("no", "more of its requests fail or are cut off", "fewer of its answers are right") or (
+        "times as much" in stopped and new["usd"] > 1.5 * old["usd"]
+    )
+
+
+@pytest.mark.parametrize("name", ["served", "canary"])
+def test_bills_are_those_of_the_trajectories(walk: Walked, name: str) -> None:
+    accounts = Accounts(database=str(walk.folder / name / "accounts.sqlite"), replica="other")
+    (account,) = accounts.accounts()
+    accounts.close()
+    rows = trajectories(walk.folder / name)
+    assert account.spent == sum(row["totals"]["nano_usd"] for row in rows) > 0
+    assert account.held == 0
+
+
+def test_the_lines_stay_in_the_walks_folder() -> None:
+    for line in lines():
+        for word in re.findall(r"[\w.-]*/[\w./-]+", line):
+            assert word.startswith(("walk/", "//127.0.0.1", "127.0.0.1")), line
