@@ -22,8 +22,9 @@ import random
 import shutil
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -230,20 +231,37 @@ class ServedSampler(_Elsewhere):
     def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
         """Hold these weights. Without a folder the server keeps its own weights, as it does below an adapter, and the
         verification tells if they differ."""
-        if adapter is None:
-            self.write(weights)
-        self.take_written(version, adapter)
+        with self.written(weights, version, adapter) as place:
+            self.take_written(version, place, adapter)
 
-    def write(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """The first half of sync(): the files. Several servers that see one folder need them once."""
-        if self._handover is not None:
-            self._handover.write(weights)
+    @contextmanager
+    def written(
+        self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None
+    ) -> Iterator[Path | None]:
+        """Files of the weights, which several servers that see one folder need once. An adapter has a folder of its
+        own, which stays until the next one is there: a server may read it again."""
+        place = self._handover and self._handover.folder
+        if adapter is None or place is None:
+            if self._handover is not None:
+                self._handover.write(weights)
+            yield place
+            return
+        folder, kept = place.with_name(f"{self._run}-{version}"), False
+        try:
+            if not folder.exists():
+                write_adapter(adapter, folder)
+            yield folder
+            kept = True
+        finally:
+            for other in place.parent.glob(f"{self._run}-*"):
+                if kept == (other != folder):
+                    shutil.rmtree(other, ignore_errors=True)
 
-    def take_written(self, version: int, adapter: Adapter | None = None) -> None:
-        """The second half: let the server load what was written. An adapter is small: each server has files of it."""
+    def take_written(self, version: int, place: Path | None, adapter: Adapter | None = None) -> None:
+        """Let the server load what was written."""
         self.version = NONE
-        if adapter is not None:
-            self._take_adapter(adapter, version)
+        if adapter is not None and place is not None:
+            self._take_adapter(place, adapter.rank, version)
         elif self._handover is not None:
             self._loop.wait(self._reload(str(self._handover.folder)))
             self._adapter = ""
@@ -258,20 +276,13 @@ class ServedSampler(_Elsewhere):
             failed=f"could not load the weights in {folder}; does it see that folder?",
         )
 
-    def _take_adapter(self, adapter: Adapter, version: int) -> None:
-        """A name and a folder for each. A server that was started anew holds none, and is given it a second time."""
+    def _take_adapter(self, folder: Path, rank: int, version: int) -> None:
+        """A name for each. A server that was started anew holds none, and is given it a second time."""
         name, old = f"{self._run}-{version}", self._adapter
-        folder = Path(self.config.handover) / name
-        if name != old:
-            write_adapter(adapter, folder)
-        try:
-            self._loop.wait(self._load_adapter(name, folder, adapter.rank))
-            self._adapter = name
-            if old not in ("", name):
-                self._loop.wait(self._unload_adapter(old))
-        finally:
-            for gone in {name, old} - {self._adapter, ""}:
-                shutil.rmtree(Path(self.config.handover) / gone, ignore_errors=True)
+        self._loop.wait(self._load_adapter(name, folder, rank))
+        self._adapter = name
+        if old not in ("", name):
+            self._loop.wait(self._unload_adapter(old))
 
     async def _load_adapter(self, name: str, folder: Path, rank: int) -> None:
         start = f"start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora --max-lora-rank {rank} or more"
@@ -413,12 +424,12 @@ class SeveralServers(_Elsewhere):
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
-        """Hold these weights. Whole weights are written once, and all servers read them at the same time."""
-        if adapter is None:
-            self.servers[0].write(weights)
+        """Hold these weights. They are written once, and all servers read them at the same time."""
         asked = [s for s in self.servers if self._missed[s] < MOST_MISSED]
-        with ThreadPoolExecutor(len(self.servers)) as threads:
-            problems = dict(zip(asked, threads.map(lambda s: _problem(s, version, adapter), asked), strict=True))
+        first = self.servers[0]
+        with ThreadPoolExecutor(len(self.servers)) as threads, first.written(weights, version, adapter) as place:
+            told = threads.map(lambda s: _problem(s, version, place, adapter), asked)
+            problems = dict(zip(asked, told, strict=True))
         for server, problem in problems.items():
             self._missed[server] = self._missed[server] + 1 if problem else 0
             if problem:
@@ -453,10 +464,10 @@ class SeveralServers(_Elsewhere):
             server.close()
 
 
-def _problem(server: ServedSampler, version: int, adapter: Adapter | None) -> str:
+def _problem(server: ServedSampler, version: int, place: Path | None, adapter: Adapter | None) -> str:
     """Why a server did not take what was written; "" where it did. What is set up wrongly is raised."""
     try:
-        server.take_written(version, adapter)
+        server.take_written(version, place, adapter)
     except Outage as err:
         return str(err)
     return ""

@@ -328,7 +328,7 @@ def test_weights_are_written_once_and_read_by_all(tmp_path: Path) -> None:
         assert sorted(map(len, asked)) == [1, 1, 2]  # both calls together asked all of them
 
 
-def test_every_server_takes_an_adapter_from_files_of_its_own(tmp_path: Path) -> None:
+def test_all_servers_of_a_folder_take_an_adapter_from_the_same_files(tmp_path: Path) -> None:
     model = with_lora(build_model(64, 32, 2), LocalConfig(lora_rank=4), 0)
 
     def answer(asked: ReceivedRequest) -> ServerReply:
@@ -346,9 +346,11 @@ def test_every_server_takes_an_adapter_from_files_of_its_own(tmp_path: Path) -> 
         made.sync((), 1, adapter_of(model, 0))
         turns(made, ["a", "b"])
         asked = [[seen.json for seen in server.seen if seen.json] for server in servers]
-        names = [loaded["lora_name"] for loaded, _ in asked]
-        assert len(set(names)) == 2
-        assert [sampled["model"] for _, sampled in asked] == names
+        assert [sampled["model"] for _, sampled in asked] == [loaded["lora_name"] for loaded, _ in asked]
+        (path,) = {loaded["lora_path"] for loaded, _ in asked}
+        made.sync((), 2, adapter_of(model, 0))
+        (now,) = tmp_path.glob("*/adapter_model.safetensors")
+        assert now.parent != Path(path)
 
 
 def test_a_server_that_dies_fails_its_turns_and_the_others_go_on(tmp_path: Path) -> None:
