@@ -30,7 +30,7 @@ def whole(value: Tensor) -> Tensor:
     return made
 
 
-def for_disk(value: Tensor) -> Tensor:
+def for_disk(value: Any) -> Any:
     """What a checkpoint keeps of a weight: of one in parts the whole, in the first process's memory alone."""
     if not hasattr(value, "full_tensor"):
         return value
@@ -38,7 +38,7 @@ def for_disk(value: Tensor) -> Tensor:
     return made.cpu() if value.device_mesh.get_rank() == 0 else made.new_empty(0)
 
 
-def like(value: Tensor, other: Tensor) -> Tensor:
+def like(value: Tensor, other: Any) -> Tensor:
     """A whole weight, or this process's part of it where the other one is in parts."""
     if hasattr(value, "full_tensor") or not hasattr(other, "full_tensor"):
         return value

@@ -240,7 +240,7 @@ class ServedSampler(_Elsewhere):
     ) -> Iterator[Path | None]:
         """Files of the weights, which several servers that see one folder need once. An adapter has a folder of its
         own, which stays until the next one is there: a server may read it again."""
-        place = self._handover and self._handover.folder
+        place = self._handover.folder if self._handover else None
         if adapter is None or place is None:
             if self._handover is not None:
                 self._handover.write(weights)

@@ -1,0 +1,80 @@
+"""A whole small run over an adapter, sampled by vLLM and by the local sampler: do both learn alike?
+
+.venv-vllm/bin/python -m tests.vllm.learning --seeds 0 1 2
+
+A tiny model imitates either of two doors, with all weights. Then GRPO trains an adapter over it, which is handed over
+after each step, in episodes of several turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tests.vllm.test_vllm_training import CONFIG, MODEL, PARAMS, ROLLOUTS, accuracy, imitate, jobs
+from toolorchestra.agents.engines.base import LossParams
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, training_batch
+from toolorchestra.agents.rollouts.rollout import Rollouts
+from toolorchestra.agents.training.build import build
+
+STEPS, LAST, RATE = 12, 3, 2e-3
+"""The last steps are what is compared: their share of gold."""
+
+
+def base(folder: Path) -> Path:
+    """A model that opens either door, as transformers keep it."""
+    engine, chat = build(replace(CONFIG, model=replace(MODEL, sampler="local")))
+    imitate(engine, chat, folder)
+    engine.model.save_pretrained(folder / "base")
+    chat.tokenizer.save_pretrained(folder / "base")
+    return folder / "base"
+
+
+def curve(path: Path, sampler: str, seed: int) -> list[float]:
+    """The share of gold by step."""
+    model = replace(MODEL, path=str(path), sampler=sampler, lora_rank=8)
+    engine, chat = build(replace(CONFIG, model=model, seed=seed), say=lambda _: None)
+    rollouts, seen = Rollouts(engine, chat, PARAMS), list[float]()
+    try:
+        for step in range(STEPS):
+            got = rollouts.collect(jobs(100 * seed + step))
+            seen.append(accuracy(got))
+            groups = [Group(got[i : i + ROLLOUTS]) for i in range(0, len(got), ROLLOUTS)]
+            found = engine.train(training_batch(groups, Grpo(AdvantageParams())).data, LossParams(), RATE)
+            assert found.get("mismatch", 0.0) < 1e-4, found
+    finally:
+        engine.close()
+    return seen
+
+
+def compared(ends: Sequence[Sequence[float]]) -> str:
+    """The difference of two samplers' ends over the same seeds, in its standard errors."""
+    gaps = [a - b for a, b in zip(*ends, strict=True)]
+    error = statistics.stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
+    return f"vLLM minus local, last {LAST} steps: {statistics.fmean(gaps):+.3f}, standard error {error:.3f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--samplers", nargs="+", default=["vllm", "local"])
+    given = parser.parse_args()
+    ends: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as place:
+        path = base(Path(place))
+        for seed in given.seeds:
+            for sampler in given.samplers:
+                seen = curve(path, sampler, seed)
+                ends.setdefault(sampler, []).append(statistics.fmean(seen[-LAST:]))
+                print(f"| {sampler} | {seed} | {' | '.join(f'{share:.2f}' for share in seen)} |", flush=True)
+    if len(ends) > 1:
+        print(compared(list(ends.values())))
+
+
+if __name__ == "__main__":
+    main()
