@@ -23,6 +23,7 @@ from toolorchestra.agents.commands.serve import listening
 from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.environment_options import chosen_envs
 from toolorchestra.agents.configuration.environments import labels
+from toolorchestra.agents.policies.base import unreal
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.adapters.remote_episodes import RemoteEpisodes
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, POSITIVE, ConfigError, install, require
@@ -80,7 +81,8 @@ def run(given: ServeEnvironmentsOptions) -> int:
         listening(given.host, given.port) as (url, serve),
     ):
         episodes.on_end.append(lambda account: _write(bills, account))
-        say(f"{', '.join(episodes.factories)} at {url}; bills: {bills.name}")
+        told = [name + " (SIMULATED)" * unreal(made) for name, made in episodes.factories.items()]
+        say(f"{', '.join(told)} at {url}; bills: {bills.name}")
         serve(environment_app(episodes, token), 5)
     return DONE
 

@@ -3,6 +3,7 @@ them, or each turn, as its gymnasium_agent does. docs/trainers/http.md"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -54,6 +55,7 @@ class ResourceServer:
             raise ConfigError(f"tasks: 1 to {MOST_ROWS:,} expected, got {tasks}")
         rows = []
         for seed in range(first, first + tasks):
+            await asyncio.sleep(0)  # rollouts are played meanwhile
             row = {"env": asked.get("env") or next(iter(self._episodes.factories)), "seed": seed, "options": options}
             started = self._episodes.begun(row)[1]
             if started.episode.opening:
