@@ -111,10 +111,11 @@ def sent_to(asked: Asked, **more: Any) -> tuple[str, int, bytes]:
 
 async def ask(asked: Asked, left: Iterator[object], in_flight: int) -> tuple[float, list[float]]:
     """Requests over kept connections, by a client that costs little: the seconds, and each one's milliseconds."""
-    (*where, sent), times = sent_to(asked), []
+    host, port, sent = sent_to(asked)
+    times: list[float] = []
 
     async def one() -> None:
-        reader, writer = await asyncio.open_connection(*where)
+        reader, writer = await asyncio.open_connection(host, port)
         for _ in left:
             began = time.perf_counter()
             writer.write(sent)
@@ -133,9 +134,10 @@ async def ask(asked: Asked, left: Iterator[object], in_flight: int) -> tuple[flo
 
 async def streamed(asked: Asked, requests: int, answer: bytes) -> str:
     """Least milliseconds to the first piece of a stream, and to the one that has the answer."""
-    *where, sent = sent_to(asked, stream=True)
-    firsts, answers = [], []
-    reader, writer = await asyncio.open_connection(*where)
+    host, port, sent = sent_to(asked, stream=True)
+    firsts: list[float] = []
+    answers: list[float] = []
+    reader, writer = await asyncio.open_connection(host, port)
     for _ in range(requests):
         began = time.perf_counter()
         writer.write(sent)
@@ -179,7 +181,8 @@ def _counting(pipe: Connection) -> None:
 
 async def looked_at(pid: int, seconds: float) -> list[tuple[float, int]]:
     """A process's MiB and descriptors, from time to time."""
-    made, until = [], time.monotonic() + seconds
+    made: list[tuple[float, int]] = []
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         await asyncio.sleep(LOOK_SECONDS)
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])

@@ -110,7 +110,8 @@ def run(words: list[str], folder: Path) -> str:
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walked]:
     """Play all lines, one after another."""
     folder = tmp_path_factory.mktemp("loop")
-    jobs, said = Jobs(folder), {}
+    jobs = Jobs(folder)
+    said: dict[str, str] = {}
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     try:

@@ -220,13 +220,12 @@ class PolicyService:
             return await self._moved(session, solver)
         if session.task is None:
             session.task = asyncio.create_task(solver.play(running, lambda e, s: self._step(session, e, s)))
-        ends = {session.task}
-        if session.client.tools:
-            ends.add(called := asyncio.ensure_future(session.client.called.wait()))
+        called = asyncio.ensure_future(session.client.called.wait()) if session.client.tools else None
+        ends: list[asyncio.Future[Any]] = [session.task] if called is None else [session.task, called]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if session.client.tools:
+            if called is not None:
                 called.cancel()
         if session.task.done():
             solution = session.task.result()

@@ -192,7 +192,7 @@ class QuestionSolver:
     def __init__(self, factory: EpisodeFactory, player: Player) -> None:
         self.factory, self.player = factory, player
         self._gates = Gates()
-        self._asks = factory.source if isinstance(factory.source, Asks) else None
+        self._asks: Asks | None = factory.source if isinstance(factory.source, Asks) else None
 
     def open(self, asked: Asked) -> Solving:
         """Open an episode for what is asked. Raises ConfigError where it cannot be."""
@@ -227,9 +227,9 @@ class QuestionSolver:
 
     def _scene(self, asked: Asked) -> Scene:
         source, sheet = self._asks, self.factory.sheet
-        own = Toolbox(asked.own).priced(sheet) if asked.own else ()
+        own: Sequence[Tool] = Toolbox(asked.own).priced(sheet).tools if asked.own else ()
         if asked.tools is not None and not asked.tools:
-            return Scene(ClientWorld(replace(asked, own=tuple(own))), sheet, {"asked": asked.question})
+            return Scene(ClientWorld(replace(asked, own=own)), sheet, {"asked": asked.question})
         if source is None:
             raise ConfigError(
                 f"{self.factory.source.name} has tools for its own tasks alone: a question from outside is played with "
