@@ -31,15 +31,18 @@ from toolorchestra.agents.configuration.environment_options import pairs
 from toolorchestra.agents.evaluation.comparison import compare_runs, read_runs
 from toolorchestra.agents.evaluation.comparison_tables import comparison_markdown, comparison_text
 from toolorchestra.agents.evaluation.inspect_log import inspect_logs
+from toolorchestra.agents.evaluation.paper_tables import paper_tables
 from toolorchestra.agents.evaluation.repricing import reprice
 from toolorchestra.agents.evaluation.rescoring import Envs, Rescoring, rescore
 from toolorchestra.agents.evaluation.rows import EvaluationRow, read_learnt, read_rows
 from toolorchestra.agents.evaluation.run_files import RunFiles, whole_manifest
-from toolorchestra.agents.evaluation.summary import RunSummary, latest, read_planned, summarise
+from toolorchestra.agents.evaluation.summary import Cell, RunSummary, latest, read_planned, summarise
 from toolorchestra.agents.evaluation.summary_tables import (
+    aligned,
     as_csv,
     as_markdown,
     as_text,
+    piped,
     rows_as_csv,
     rows_as_json,
     rows_as_markdown,
@@ -83,8 +86,9 @@ class CompareOptions:
     """Place of the questions now, for --rescore; where they were when left out."""
     spend_cap: float | None = None
     """Dollars that grading may cost, for --rescore. What it does not pay for keeps its outcome."""
-    table: Literal["comparison", "figures", "trials"] = "comparison"
-    """The comparison; or of one run its figures, or the trials that they are made of."""
+    table: Literal["comparison", "paper", "figures", "trials"] = "comparison"
+    """The comparison; the paper's tables, beside its own numbers; or of one run its figures, or the trials that they
+    are made of."""
     format: Literal["text", "markdown", "json", "csv", "tau2", "tau2-submission", "inspect"] = "text"
     """How it is written; csv is of figures and trials. The last three write a folder: the results files of τ²-Bench and
     what its leaderboard takes, of a run over Tau2-v0; and logs of Inspect AI."""
@@ -112,7 +116,8 @@ def run(given: CompareOptions) -> int:
     if anew:
         tell = say if given.format == "text" else say_aside
         runs = tuple((_repriced if given.reprice else _rescored)(given, folder, tell) for folder in given.runs)
-    made = _comparison(given, runs) if given.table == "comparison" else _of_one(given, runs[0])
+    tables = {"comparison": _comparison, "paper": _paper}
+    made = tables[given.table](given, runs) if given.table in tables else _of_one(given, runs[0])
     if given.out is None or anew:
         say(made)
         return DONE
@@ -132,7 +137,7 @@ def _check(given: CompareOptions) -> None:
     grading = [name for name in ("backends", "dataset", "spend_cap") if getattr(given, name)]
     if grading and not given.rescore:
         raise ConfigError(f"--{grading[0].replace('_', '-')} goes with --rescore; leave it out")
-    alone = given.table != "comparison" or given.format in FOLDERS
+    alone = given.table in ("figures", "trials") or given.format in FOLDERS
     if alone and len(given.runs) > 1:
         raise ConfigError(f"--table and --format {', '.join(FOLDERS)} are of one run, got {len(given.runs)}")
     if given.policy and given.format not in FOLDERS:
@@ -150,6 +155,25 @@ def _comparison(given: CompareOptions, runs: Sequence[Path]) -> str:
     if given.format == "csv":
         raise ConfigError("--format csv is of --table figures or trials; a comparison is text, markdown or json")
     return (comparison_text if given.format == "text" else comparison_markdown)(compared)
+
+
+def _paper(given: CompareOptions, runs: Sequence[Path]) -> str:
+    """The paper's tables of the runs together. A policy has its run's name before it where several are there."""
+    if given.format not in ("text", "markdown"):
+        raise ConfigError(f"--table paper: --format text or markdown expected, got {given.format}")
+    rows: list[EvaluationRow] = []
+    planned: dict[Cell, int] = {}
+    for folder in runs:
+        label = f"{folder.resolve().name}: " if len(runs) > 1 else ""
+        rows += [replace(row, policy=f"{label}{row.policy}") for row in latest(read_rows(folder))]
+        plan = read_planned(folder) if folder.is_dir() else None
+        planned |= {(env, split, f"{label}{policy}"): n for (env, split, policy), n in (plan or {}).items()}
+    text = given.format == "text"
+    simulated = [str(folder) for folder in runs if folder.is_dir() and whole_manifest(folder).get("simulated")]
+    parts = [f"SIMULATED models in {', '.join(simulated)}: no comparison with the paper's."] if simulated else []
+    for title, table in paper_tables(rows, planned, given.against):
+        parts += [title, aligned(table)] if text else [f"### {title}", piped(table)]
+    return "\n\n".join(parts)
 
 
 def _of_one(given: CompareOptions, run: Path) -> str:

@@ -17,6 +17,7 @@ from toolorchestra.agents.commands.console import check_counts, check_spend_cap,
 from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.environment_options import ChosenEnv, arguments, chosen_envs, pairs, value
 from toolorchestra.agents.configuration.environments import as_trained, difference, option, short_id
+from toolorchestra.agents.evaluation.paper_tables import BENCHMARKS
 from toolorchestra.agents.evaluation.runs import Contest
 from toolorchestra.agents.evaluation.trials import trials_of
 from toolorchestra.agents.policies.base import PlayerOptions
@@ -94,6 +95,7 @@ def learns_from(policy: str, env_id: str) -> bool:
 BACKEND_WORDS = ("index", "web", "sandbox", "judge", "record", "replay", "cache", "unsafe_exec")
 """What `--backends` takes beside a file."""
 TAPES = ("record", "replay", "cache")
+PAPER = "paper"
 SANDBOXES = ("arithmetic", "landlock", "monty", "e2b")
 FILE = "file"
 
@@ -104,7 +106,9 @@ class EvaluateOptions:
 
     env: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """An id, then NAME=VALUE for gym.make, such as tools=basic or prices=unseen-2026-01; once for each environment.
-    HLE-v0 and FRAMES-v0 when left out; with a policy checkpoint:FOLDER or router:FOLDER what that was trained on."""
+    HLE-v0 and FRAMES-v0 when left out; with a policy checkpoint:FOLDER or router:FOLDER what that was trained on.
+    `paper` is HLE-v0, FRAMES-v0 and all of Tau2-v0, each with no tools, basic tools and all; then --env HLE-v0 says
+    what that one is given."""
     each: tuple[str, ...] = ()
     """NAME=VALUE,VALUE for gym.make: each environment is played under each of the values. For example:
     --each preference=none,frugal,fast"""
@@ -173,7 +177,7 @@ class PlayedEnv(NamedTuple):
 def played_envs(given: EvaluateOptions, backing: Backing | None, cap: SpendCap | None) -> Iterator[PlayedEnv]:
     """Every split of every environment under every setting."""
     seen: set[tuple[str, str]] = set()
-    for env in _envs(given):
+    for name, env in _envs(given):
         takes = _takes(env.env_id)
         if backing is not None and "backends" not in takes:
             named = [env_id for env_id in ids() if "backends" in _takes(env_id)]
@@ -181,7 +185,7 @@ def played_envs(given: EvaluateOptions, backing: Backing | None, cap: SpendCap |
             raise ConfigError(f"{no_such('environment over real backends', env.env_id, named)} {more}")
         learnt = any(learns_from(policy, env.env_id) for policy in given.policy)
         splits = given.split or (("all",) if given.dataset and "dataset" in takes and not learnt else ("test",))
-        for (label, one), split in product(_settings(given, env), splits):
+        for (label, one), split in product(_settings(given, name, env), splits):
             if (label, split) in seen:
                 raise ConfigError(
                     f"--env {label} stands there twice; --each NAME=VALUE,VALUE plays it under both values"
@@ -204,15 +208,38 @@ def contests_of(given: EvaluateOptions, backing: Backing | None, cap: SpendCap |
             yield Contest(label, split, name, made, player(name, made, given.seed, options), trials)
 
 
-def _envs(given: EvaluateOptions) -> Sequence[ChosenEnv]:
-    """What is asked for; where nothing is, what a model among the policies was trained on."""
+def _envs(given: EvaluateOptions) -> Iterator[tuple[str, ChosenEnv]]:
+    """What is asked for, with what it is called; where nothing is, what a model among the policies was trained on."""
     learnt = environments_of(given.policy) if not (given.env or given.dataset) else ()
-    return learnt or chosen_envs(given.env or [["HLE-v0"], ["FRAMES-v0"]])
+    paper = [words for words in given.env if words[:1] == (PAPER,)]
+    own = learnt or chosen_envs([words for words in given.env if words not in paper] or [["HLE-v0"], ["FRAMES-v0"]])
+    if paper:
+        yield from _of_paper(arguments(f"--env {PAPER}", paper[-1][1:]), own if len(given.env) > len(paper) else ())
+    else:
+        yield from ((short_id(env.env_id), env) for env in own)
 
 
-def _settings(given: EvaluateOptions, env: ChosenEnv) -> Iterator[tuple[str, ChosenEnv]]:
+def _of_paper(for_all: Mapping[str, Any], own: Sequence[ChosenEnv]) -> Iterator[tuple[str, ChosenEnv]]:
+    """The paper's benchmarks in its settings. τ²-Bench has tools of its own: all tools are those and the experts."""
+    takes = {name: _takes(full_id(name)) for name in BENCHMARKS}
+    theirs = {short_id(env.env_id): env.arguments for env in own}
+    if strange := sorted(theirs.keys() - takes.keys()):
+        raise ConfigError(f"--env {PAPER} goes with {', '.join(takes)} alone, got {strange[0]}")
+    of_one = {argument for known in takes.values() for argument in known}
+    for tools, (name, known) in product(("none", "basic", "paper"), takes.items()):
+        shared = {argument: it for argument, it in for_all.items() if argument in known or argument not in of_one}
+        given = {**({"domain": "all"} if "domain" in known else {}), **shared, **theirs.get(name, {})}
+        if "tools" in known:
+            given["tools"] = tools
+        elif tools == "none" or (tools == "paper" and "experts" not in given):
+            continue
+        elif tools == "basic":
+            given.pop("experts", None)
+        yield f"{name}, tools={tools}", ChosenEnv(full_id(name), given)
+
+
+def _settings(given: EvaluateOptions, label: str, env: ChosenEnv) -> Iterator[tuple[str, ChosenEnv]]:
     """The environment under each of the values that are asked for, with what it is called."""
-    label = env.env_id.removeprefix("ToolOrchestra/")
     names = [[(name, text) for text in texts.split(",")] for name, texts in pairs("--each", given.each).items()]
     for settings in product(*names):
         told = {name: value(text) for name, text in settings}
