@@ -18,7 +18,7 @@ from toolorchestra.agents.configuration.environment_options import pairs
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, require
 
 if TYPE_CHECKING:
-    from toolorchestra.agents.calibration.replayed_routing import ReplayedLine
+    from toolorchestra.agents.evaluation.replayed_routing import ReplayedLine
     from toolorchestra.envs.outcomes.table import Outcomes
 
 COLUMNS = ("policy", "accuracy", "$ a task", "seconds", "PerfGain", "CostSave")
@@ -198,7 +198,7 @@ def _written(text: str, file: Path | None, what: str) -> None:
 
 
 def _page(given: ReplayOptions) -> Iterator[str]:
-    from toolorchestra.agents.calibration import replayed_routing
+    from toolorchestra.agents.evaluation import replayed_routing
     from toolorchestra.envs.domains.recorded.source import FOLDS, RecordedSource
     from toolorchestra.envs.domains.recorded.world import priced
 
@@ -212,7 +212,7 @@ def _page(given: ReplayOptions) -> Iterator[str]:
     lines = replayed_routing.contest(table, [runs.text(task) for task in table.tasks], given.cost_weight)
     best = table.models[replayed_routing.best_single(table)]
     yield f"{len(table.tasks)} tasks, {len(table.models)} models, {FOLDS} folds. Gain and saving are against"
-    yield f"the best single model, {best}. Intervals are of 95 %, by a bootstrap of tasks."
+    yield f"the best single model, {best}. Intervals are of 95 %, by a bootstrap-t of tasks."
     if len(kept) < len(graded) or runs.left_out:
         yield f"Left out: {len(graded) - len(kept)} runs without a price, {runs.left_out} tasks that not all ran."
     yield from ("", f"| {' | '.join(COLUMNS)} |", "| --- " * len(COLUMNS) + "|")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +34,7 @@ ROWS, TRAJECTORIES, RETRIED, LEARNT, PAID, MANIFEST, SUMMARY, PAGE = (
     "rows.jsonl", "trajectories.jsonl", "retried.jsonl", "learnt.jsonl", "paid.jsonl", "manifest.json", "summary.json",
     "page.html",
 )  # fmt: skip
-SEAL = "seal"
+SEAL, AFTER = "seal", "after"
 
 
 @dataclass(frozen=True)
@@ -138,30 +138,52 @@ def bill_of(charges: Sequence[Charge]) -> dict[str, Any]:
             "unconfirmed_nano_usd": unconfirmed_nano_usd(charges)}  # fmt: skip
 
 
-def line_of(row: EvaluationRow) -> bytes:
-    """A row as a line of rows.jsonl, with a seal by which a line is known that was changed afterwards."""
-    said = json.dumps(asdict(row), allow_nan=False, ensure_ascii=True, default=str)
+def line_of(row: EvaluationRow, after: str | None = None) -> bytes:
+    """A row as a line of rows.jsonl, with a seal by which a line is known that was changed afterwards. `after` is the
+    seal of the line above, "" for the first: by it one is known that was put in, taken out or moved."""
+    told = asdict(row) if after is None else {**asdict(row), AFTER: after}
+    said = json.dumps(told, allow_nan=False, ensure_ascii=True, default=str)
     return f'{said[:-1]}, "{SEAL}": "{_seal(said)}"}}\n'.encode()
+
+
+def chained(rows: Iterable[EvaluationRow]) -> tuple[bytes, str]:
+    """Lines of rows, each with the seal of the one above, and the last seal."""
+    lines, after = [], ""
+    for row in rows:
+        lines.append(line_of(row, after))
+        after = seal_in(lines[-1])
+    return b"".join(lines), after
+
+
+def seal_in(line: bytes) -> str:
+    """The seal of a line."""
+    return str(json.loads(line)[SEAL])
 
 
 def _seal(said: str) -> str:
     return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
 
 
-def read_rows(path: str | Path) -> Iterator[EvaluationRow]:
+def read_rows(path: str | Path, *, sealed: bool = False) -> Iterator[EvaluationRow]:
     """The rows of a folder of a run, or of a rows.jsonl. A torn last line, left by a kill, is passed over; another that
-    cannot be read is an error that names it."""
+    cannot be read is an error that names it, and so is with `sealed` one that no run has written."""
     file = Path(path) / ROWS if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise ConfigError(
             f"no rows of an evaluation at {str(file)!r}; `toolorchestra evaluate --out FOLDER` writes them"
         )
-    lines = file.read_bytes().split(b"\n")
+    lines, before, in_chain = file.read_bytes().split(b"\n"), "", sealed
     for number, line in enumerate(lines, 1):
         if not line:
             continue
         try:
-            yield row_of(json.loads(line))
+            data = json.loads(line)
+            row = row_of(data)
+            in_chain = in_chain or AFTER in data
+            if in_chain and (SEAL not in data or data.get(AFTER) != before):
+                raise ValueError("a line was put in, taken out or moved here: put back what it was")
+            before = data.get(SEAL, "")
+            yield row
         except (ValueError, TypeError, RecursionError) as err:
             if number == len(lines):  # no newline behind it
                 return

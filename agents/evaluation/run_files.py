@@ -20,7 +20,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from toolorchestra.agents.evaluation.rows import MANIFEST, TRAJECTORIES, EvaluationRow, read_rows
+from toolorchestra.agents.evaluation.rows import MANIFEST, ROWS, SUMMARY, TRAJECTORIES, EvaluationRow, read_rows
 from toolorchestra.agents.evaluation.summary import Cell, latest
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.files import write_json
@@ -46,6 +46,22 @@ def made_with(contests: Iterable[Contest]) -> dict[str, str]:
     for contest in contests:
         found.update(_parts(contest))
     return dict(sorted(found.items()))
+
+
+def require_all(folder: Path, rows: Sequence[EvaluationRow]) -> None:
+    """Refuse a folder whose figures are of more ended trials than it has rows of."""
+    path = folder / SUMMARY
+    try:
+        policies = json.loads(path.read_bytes())["policies"] if path.is_file() else []
+        there = {(one["env"], one["split"], one["policy"]): int(one["trials"]["ended"]) for one in policies}
+    except (ValueError, TypeError, LookupError) as err:
+        raise ConfigError(f"{path}: expected the figures of a run ({err!s:.80})") from None
+    for cell, ended in there.items():
+        if (left := sum(row.status == "ended" for row in rows if (row.env, row.split, row.policy) == cell)) < ended:
+            raise ConfigError(
+                f"{folder}: {ROWS} has {left} ended trials of {' '.join(cell)}, and {SUMMARY} was made of {ended}: put "
+                f"the lines back; or take {SUMMARY} out, and they are played again"
+            )
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -20,14 +20,17 @@ from toolorchestra.agents.evaluation.rows import (
     TRAJECTORIES,
     EvaluationRow,
     bill_of,
+    chained,
     learnt_lines,
     line_of,
     read_learnt,
     read_rows,
+    seal_in,
 )
 from toolorchestra.agents.evaluation.run_files import (
     MADE_WITH,
     made_with,
+    require_all,
     require_asked,
     require_same,
     surroundings,
@@ -36,7 +39,7 @@ from toolorchestra.agents.evaluation.run_files import (
 from toolorchestra.agents.evaluation.trials import ContestPlay, Trial
 from toolorchestra.agents.policies.base import Player, unreal
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.files import append_line, write_json
+from toolorchestra.envs.base.files import append_line, write_json, write_whole
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.journal import SpendJournal
@@ -109,6 +112,8 @@ class EvaluationRun:
     """What trials in flight have sent and paid, where real backends are behind them and there is a folder."""
     cached: bool = False
     """Whether a cache answers: then a trial that is played again is billed what it paid before, too."""
+    _last_seal: str = ""
+    """The seal of the last line of rows.jsonl."""
 
     @classmethod
     def open(
@@ -136,7 +141,8 @@ class EvaluationRun:
             manifest = whole_manifest(folder)
             require_asked(manifest, asked, folder)
             run = cls(folder, manifest["run_id"], cached=bool(asked.get("cache")))
-            rows = list(read_rows(folder)) if (folder / ROWS).is_file() else []
+            rows = list(read_rows(folder, sealed=True)) if (folder / ROWS).is_file() else []
+            require_all(folder, rows)
             begun = any(row.status == "ended" for row in rows)
             require_same(manifest, digests, folder, begun=begun, allowed=allow_changed)
             run._take_up(rows)
@@ -212,7 +218,7 @@ class EvaluationRun:
         for row in again:
             if (row.key, row.digest) not in known:  # else a kill came between this and what follows
                 append_line(aside, line_of(row))
-        _rewrite(self.folder / ROWS, lambda row: row.get("status") == "ended")
+        self._write_rows()
         kept = {tuple(key) for key in self.rows}
         _rewrite(self.folder / TRAJECTORIES, lambda row: tuple(row.get("key", ())) in kept)
 
@@ -273,7 +279,9 @@ class EvaluationRun:
         """Keep an ended trial. Its trajectory goes first: a row stands for a whole trial."""
         if self.folder is not None:
             append_line(self.folder / TRAJECTORIES, trajectory_line(trajectory))
-            append_line(self.folder / ROWS, line_of(row))
+            line = line_of(row, self._last_seal)
+            append_line(self.folder / ROWS, line)
+            self._last_seal = seal_in(line)
             self._closed(self.payer(row.key))
         self.rows[row.key] = row
         self._count(row)
@@ -307,10 +315,12 @@ class EvaluationRun:
         for key, row in self.rows.items():
             if model in row.replies and row.status == "ended":
                 self.rows[key] = replace(row, status="failed", right=None, failure=why)
+        self._write_rows()
+
+    def _write_rows(self) -> None:
         if self.folder is not None:
-            fresh = (self.folder / ROWS).with_suffix(".new")
-            fresh.write_bytes(b"".join(map(line_of, self.rows.values())))
-            fresh.replace(self.folder / ROWS)
+            lines, self._last_seal = chained(self.rows.values())
+            write_whole(self.folder / ROWS, lines)
 
     async def play(self, contest: Contest, at_once: int, watch: Callable[[EvaluationRow], None] | None = None) -> None:
         """Play what the contest still lacks. `watch` is told of each row. Raises ConfigError, when all that had begun

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,16 @@ from tests.command_line import toolorchestra as command
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.two_texts import raises
 from toolorchestra.agents.commands import evaluate
-from toolorchestra.agents.evaluation.rows import LEARNT, RETRIED, ROWS, TRAJECTORIES, EvaluationRow, line_of, read_rows
+from toolorchestra.agents.evaluation.rows import (
+    LEARNT,
+    RETRIED,
+    ROWS,
+    TRAJECTORIES,
+    EvaluationRow,
+    chained,
+    line_of,
+    read_rows,
+)
 from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, digest_of_run
 from toolorchestra.agents.evaluation.trials import trials_of
 from toolorchestra.agents.policies.base import Player
@@ -131,6 +141,58 @@ def test_rows_that_are_none_are_named(tmp_path: Path) -> None:
 
 
 # -- what fails --------------------------------------------------------------------------------------------------------
+
+
+Lines = list[bytes]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda lines, other: [*lines[:2], other[0], *lines[2:]], id="put in"),
+        pytest.param(lambda lines, other: [*lines[:2], *lines[3:]], id="taken out"),
+        pytest.param(lambda lines, other: lines[1:], id="first taken out"),
+        pytest.param(lambda lines, other: [lines[1], lines[0], *lines[2:]], id="moved"),
+        pytest.param(lambda lines, other: [*lines, other[0]], id="put at the end"),
+        pytest.param(lambda lines, other: [*lines, other[0].partition(b', "after"')[0] + b"}\n"], id="without a seal"),
+        pytest.param(lambda lines, other: other[:3] + lines[3:], id="another run's"),
+    ],
+)
+def test_lines_that_were_put_in_taken_out_or_moved_are_noticed(
+    tmp_path: Path, change: Callable[[Lines, Lines], Lines]
+) -> None:
+    one, two = contest(made(), plain("random"), 6), contest(made(), plain("cheapest"), 6)
+    played(one, folder=tmp_path / "mine")
+    played(two, folder=tmp_path / "other")
+    path = tmp_path / "mine" / ROWS
+    lines, other = ((tmp_path / name / ROWS).read_bytes().splitlines(keepends=True) for name in ("mine", "other"))
+    path.write_bytes(b"".join(change(lines, other)))
+    with pytest.raises(ConfigError, match="a line was put in, taken out or moved here"):
+        played(one, folder=tmp_path / "mine", resume=True)
+
+
+def test_a_run_goes_on_after_lines_were_set_aside(tmp_path: Path) -> None:
+    """What failed leaves the file, and the lines that stay are a chain again."""
+    one = contest(made(), plain("random"), 4)
+    run = played(one, folder=tmp_path)
+    failed = replace(list(run.rows.values())[1], status="failed", right=None)
+    lines, _ = chained([failed if row.key == failed.key else row for row in run.rows.values()])
+    (tmp_path / ROWS).write_bytes(lines)
+    assert len(played(one, folder=tmp_path, resume=True).rows) == 4
+    assert len(list(read_rows(tmp_path, sealed=True))) == 4
+
+
+def test_ended_trials_that_are_gone_are_noticed_by_the_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--env", "HLE-v0", "--tasks", "3", "--policy", "cheapest", "--out", str(tmp_path / "run")]
+    assert evaluate.main(words) == 0
+    path = tmp_path / "run" / ROWS
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    assert evaluate.main([*words, "--resume"]) == 2
+    assert "has 2 ended trials of HLE-v0 test cheapest, and summary.json was made of 3" in capsys.readouterr().err
+    (tmp_path / "run" / "summary.json").unlink()
+    assert evaluate.main([*words, "--resume"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.paths import SHARED
-from toolorchestra.agents.calibration import replayed_routing
 from toolorchestra.agents.calibration.logistic import fit_logistic
 from toolorchestra.agents.commands import recorded
+from toolorchestra.agents.evaluation import replayed_routing
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.knn_and_skillbook import FittedPlayer
 from toolorchestra.envs.base.errors import ConfigError
@@ -69,6 +69,37 @@ def test_who_routes_by_family_beats_the_best_single_model() -> None:
     assert lines["cheapest"].accuracy[0] == 0.5
     assert lines["strongest"].accuracy[0] == 0.8
     assert "bad" not in lines  # it is not on the front
+
+
+def test_the_oracle_is_judged_by_the_runs_that_did_not_choose_it() -> None:
+    """Models that throw coins: none is right on more than half, and the better half of a task's runs is luck."""
+    rng, made = np.random.default_rng(1), OutcomesBuilder("coins")
+    for task in range(200):
+        for model in "abcd":
+            for run in range(4):
+                made.add(f"t{task}", model, bool(rng.random() < 0.5), run=run, usd=0.1, seconds=1)
+    table = replayed_routing.table_of(RecordedSource(rows=made.made()), "paper-2025-11")
+    assert table.success.max(axis=1).mean() > 0.7
+    assert replayed_routing.oracle(table).success.mean() == pytest.approx(0.5, abs=0.06)
+    once = replayed_routing.table_of(RecordedSource(rows=recording(runs=1)), "paper-2025-11")
+    assert once.halves is None
+    assert "any model right, one run each" in {line.policy for line in replayed_routing.contest(once, once.tasks, 0.2)}
+
+
+def test_one_model_again_is_told_from_a_choice_of_models() -> None:
+    """Of four runs one is right: in one call 25 %, in four all; the models of the cascade are two."""
+    made = OutcomesBuilder("again")
+    for task in range(20):
+        for run in range(4):
+            made.add(f"t{task}", "a", run == 2, run=run, usd=0.1, seconds=1)
+            made.add(f"t{task}", "b", False, run=run, usd=0.2, seconds=1)
+    table = replayed_routing.table_of(RecordedSource(rows=made.made()), "paper-2025-11")
+    (name, again), (other, cascade) = replayed_routing.same_model_again(table, 0)
+    assert (name, other) == ("a, up to 4 runs with a check", "cascade of up to 4 models")
+    assert again.success == pytest.approx(np.ones(20))
+    assert again.usd == pytest.approx(np.full(20, 0.1 * (1 + 3 / 4 + 1 / 2 + 1 / 4)))
+    assert cascade.success == pytest.approx(np.full(20, 0.25))
+    assert cascade.usd == pytest.approx(np.full(20, 0.1 + 0.75 * 0.2))
 
 
 def test_the_cascade_is_what_playing_it_out_gives() -> None:

@@ -1,12 +1,13 @@
 """Routing over recorded outcomes, compared with its best single model: every task is held out once, by folds.
 
 A policy is judged by what it chooses for each held-out task: its success, dollars and seconds are the means of the
-chosen model's recorded runs there, so that no luck of a draw is in the table.
+chosen model's recorded runs there, so that no luck of a draw is in the table. The task oracle, who looks at the runs
+themselves, chooses by half of them and is judged by the other half.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from toolorchestra.agents.calibration.logistic import fit_logistic
 from toolorchestra.agents.calibration.skills_and_lengths import Numbers
+from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, pass_at, ratio_interval
 from toolorchestra.agents.policies.knn_and_skillbook import EXPECTS, Expectations, Fit, FittedTask, words
 from toolorchestra.agents.policies.plans import Plan
 from toolorchestra.envs.base.errors import ConfigError, one_of
@@ -22,7 +24,6 @@ from toolorchestra.envs.factory import EnvSettings, EpisodeFactory
 from toolorchestra.envs.money.prices import NANO
 from toolorchestra.envs.outcomes.table import Outcomes
 
-DRAWS = 2_000
 COST_WEIGHT = 0.2
 
 
@@ -35,7 +36,7 @@ class Chosen(NamedTuple):
 
 
 class ReplayedLine(NamedTuple):
-    """A line of the table. Intervals are of 95 %, by a bootstrap of tasks; differences are paired."""
+    """A line of the table. Intervals are of 95 %, by a bootstrap-t of tasks; differences are paired."""
 
     policy: str
     accuracy: tuple[float, float, float]
@@ -60,6 +61,10 @@ class Table:
     """task x model, means over runs."""
     usd: Numbers
     seconds: Numbers
+    halves: tuple[Chosen, Chosen] | None = None
+    """The same of every second run, and of the others; None where some model has one run of a task."""
+    again: Numbers | None = None
+    """task x model x number: the chance that one of so many runs, drawn of the recorded ones, is right."""
 
     def of(self, choice: Sequence[int]) -> Chosen:
         """What a choice of model for each task comes to."""
@@ -72,17 +77,41 @@ def table_of(source: RecordedSource, prices: Any) -> Table:
     factory = EpisodeFactory(source, EnvSettings(split="all", prices=prices, preference="none"), {})
     runs, sheet = source.runs, source.runs.priced(factory.sheet)
     tasks = tuple(runs.tasks)
-    shape = (len(tasks), len(runs.models))
-    success, usd, seconds = (np.zeros(shape) for _ in range(3))
-    for at, task in enumerate(tasks):
-        for number, model in enumerate(runs.models):
-            all_runs = runs.all_runs(task, model, sheet)
-            success[at, number] = np.mean([run.success for run in all_runs])
-            usd[at, number] = np.mean([sheet.price(model).nano_usd(run.usage) for run in all_runs]) / NANO
-            seconds[at, number] = np.mean([run.usage.seconds for run in all_runs])
+    found = [
+        [
+            np.array([
+                (run.success, sheet.price(model).nano_usd(run.usage) / NANO, run.usage.seconds)
+                for run in runs.all_runs(task, model, sheet)
+            ])
+            for model in runs.models
+        ]
+        for task in tasks
+    ]  # fmt: skip
     families = tuple(runs.family(task) for task in tasks)
     fold = np.array([source.fold_of(task) for task in tasks])
-    return Table(tasks, families, runs.models, fold, success, usd, seconds)
+    whole = _means(found, slice(None))
+    least = min(len(of_model) for of_task in found for of_model in of_task)
+    halves = (_means(found, slice(0, None, 2)), _means(found, slice(1, None, 2))) if least > 1 else None
+    return Table(tasks, families, runs.models, fold, *whole, halves, _again(found, least) if least > 1 else None)
+
+
+def _means(found: Sequence[Sequence[Numbers]], part: slice) -> Chosen:
+    """Means over a part of the runs of each task and model."""
+    means = np.array([[of_model[part].mean(axis=0) for of_model in of_task] for of_task in found])
+    return Chosen(*(means[:, :, column] for column in range(3)))
+
+
+def _again(found: Sequence[Sequence[Numbers]], most: int) -> Numbers:
+    """The chance that one of 1, 2, ... runs of a model is right on a task, of the runs that there are."""
+    return np.array(
+        [
+            [
+                [pass_at(len(runs), int((runs[:, 0] >= 1).sum()), number) for number in range(1, most + 1)]
+                for runs in of_task
+            ]
+            for of_task in found
+        ]
+    )
 
 
 Chooser = Callable[[Table, "np.ndarray[Any, np.dtype[np.bool_]]"], Sequence[int]]
@@ -146,21 +175,43 @@ def _learnt(table: Table, texts: Sequence[str], train: Any) -> Fit:
     return Fit("", plans, tasks, used=(), plays=(), usd=0.0, episodes=0, failed=0)
 
 
-def oracle(table: Table) -> list[int]:
-    """Choose for each task the model that is right most often there; of equals the cheapest. It knows what nobody
-    can."""
-    order = np.lexsort((table.usd, -table.success), axis=1)
-    return [int(row[0]) for row in order]
+def oracle(table: Table) -> Chosen:
+    """Choose for each task the model that is right most often there, of equals the one that is so elsewhere: by one
+    half of the runs, judged by the other, and the other way round. Where there is one run it is the cheapest that was
+    right: then it says whether any model was right, which nobody can choose."""
+    halves = table.halves or (Chosen(table.success, table.usd, table.seconds),) * 2
+    sides = []
+    for known, judged in (halves, halves[::-1]):
+        elsewhere = known.success.mean(axis=0) * bool(table.halves) + np.zeros_like(known.success)
+        choice = np.lexsort((known.usd, -elsewhere, -known.success), axis=1)[:, 0]
+        sides.append(np.array([column[np.arange(len(choice)), choice] for column in judged]))
+    return Chosen(*((sides[0] + sides[1]) / 2))
 
 
-def escalating(table: Table) -> Chosen:
-    """Try models from the cheapest up, with a check after each run, in the order of the other folds, until one
-    passes."""
+def same_model_again(table: Table, model: int) -> Iterator[tuple[str, Chosen]]:
+    """One model asked again, with a check after each run, as often as there are runs: what more calls bring without any
+    choice of models. And as many models as that, each asked once, from the cheapest of the front up."""
+    if table.again is None:
+        return
+    most = table.again.shape[2]
+    right = np.concatenate([np.zeros((len(table.tasks), 1)), table.again[:, model]], axis=1)
+    sent = (1 - right[:, :-1]).sum(axis=1)
+    yield (
+        f"{table.models[model]}, up to {most} runs with a check",
+        Chosen(right[:, -1], sent * table.usd[:, model], sent * table.seconds[:, model]),
+    )
+    yield f"cascade of up to {most} models", escalating(table, most)
+
+
+def escalating(table: Table, most: int | None = None) -> Chosen:
+    """Try models from the cheapest up, with a check after each run, in the order of the other folds, until one passes.
+    With `most`, the best so many of the other folds' models."""
     success, usd, seconds = (np.zeros(len(table.tasks)) for _ in range(3))
     for fold in np.unique(table.fold):
         held_out = table.fold == fold
         unsolved = np.ones(int(held_out.sum()))
-        for model in np.argsort(table.usd[~held_out].mean(0)):
+        best = np.argsort(-table.success[~held_out].mean(0), kind="stable")[:most]
+        for model in best[np.argsort(table.usd[~held_out][:, best].mean(0))]:
             usd[held_out] += unsolved * table.usd[held_out, model]
             seconds[held_out] += unsolved * table.seconds[held_out, model]
             unsolved = unsolved * (1 - table.success[held_out, model])
@@ -168,26 +219,32 @@ def escalating(table: Table) -> Chosen:
     return Chosen(success, usd, seconds)
 
 
-def standings(table: Table, chosen: Mapping[str, Chosen], best: Chosen, seed: int = 0) -> list[ReplayedLine]:
+def standings(chosen: Mapping[str, Chosen], best: Chosen) -> list[ReplayedLine]:
     """Lines of the table. `best` is the single model that the others are compared with."""
-    rng = np.random.default_rng(seed)
-    draws = rng.integers(len(table.tasks), size=(DRAWS, len(table.tasks)))
-    return [_standing(name, one, best, draws) for name, one in chosen.items()]
+    return [_standing(name, one, best) for name, one in chosen.items()]
 
 
-def _standing(name: str, one: Chosen, best: Chosen, draws: Any) -> ReplayedLine:
-    def interval(of: Callable[[Any], Numbers]) -> tuple[float, float, float]:
-        low, high = np.percentile(of(draws), (2.5, 97.5))
-        return (float(of(np.arange(draws.shape[1])[None])[0]), float(low), float(high))
-
+def _standing(name: str, one: Chosen, best: Chosen) -> ReplayedLine:
+    gain, left = _ratio(one.success, best.success), _ratio(one.usd, best.usd)
+    accuracy = _mean(one.success)
     return ReplayedLine(
         name,
-        interval(lambda at: one.success[at].mean(1)),
-        interval(lambda at: one.usd[at].mean(1)),
+        (accuracy[0], max(0.0, accuracy[1]), min(1.0, accuracy[2])),
+        _mean(one.usd),
         float(one.seconds.mean()),
-        interval(lambda at: one.success[at].mean(1) / best.success[at].mean(1) - 1),
-        interval(lambda at: 1 - one.usd[at].mean(1) / best.usd[at].mean(1)),
+        (gain[0] - 1, gain[1] - 1, gain[2] - 1),
+        (1 - left[0], 1 - left[2], 1 - left[1]),
     )
+
+
+def _mean(values: Numbers) -> tuple[float, float, float]:
+    found = mean_interval(values.tolist()) or Interval(-np.inf, np.inf)
+    return float(values.mean()), found.low, found.high
+
+
+def _ratio(tops: Numbers, bottoms: Numbers) -> tuple[float, float, float]:
+    found = ratio_interval(tops.tolist(), bottoms.tolist())
+    return float(tops.mean() / bottoms.mean()), found.low, found.high
 
 
 def front(table: Table) -> list[int]:
@@ -233,5 +290,7 @@ def contest(table: Table, texts: Sequence[str], cost_weight: float) -> list[Repl
     chosen = {table.models[model]: table.of([model] * len(table.tasks)) for model in front(table)}
     chosen |= {name: table.of(by_folds(table, choose)) for name, choose in choosers.items()}
     chosen["cascade, with a check after each run"] = escalating(table)
-    chosen["task oracle, one run"] = table.of(oracle(table))
-    return standings(table, chosen, table.of([best_single(table)] * len(table.tasks)))
+    best = best_single(table)
+    chosen |= dict(same_model_again(table, best))
+    chosen["task oracle, one run" if table.halves else "any model right, one run each"] = oracle(table)
+    return standings(chosen, table.of([best] * len(table.tasks)))
