@@ -182,7 +182,13 @@ class _FileMaker:
             "median_seconds": {does: (lengths[does] or some)[1] for does in DOES},
             "reasons": self._reasons(model, recorded),
             "stretch": stretch,
+            "luck_by_strength": self._luck_by_strength(model, recorded),
         }
+
+    def _luck_by_strength(self, model: str, recorded: str | None) -> float:
+        if recorded is None:
+            return self.rest[model].luck_by_strength
+        return float(self.fit.models[recorded].get("luck_by_strength", 0.0))
 
     def _skill(self, role: Role, families: Sequence[str], subject: str, law: Law) -> float:
         """The skill in one subject; of queries over all. What is taken from packaged experts succeeds as often as

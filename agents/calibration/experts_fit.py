@@ -69,7 +69,9 @@ def fit(rows: Outcomes, draws: int = DRAWS, seed: int = 0) -> ExpertsFit:
 
 def shared(made: ExpertsFit) -> dict[str, float]:
     """The numbers that all models share, by name."""
-    values = {"task_sd": made.success.task_sd, "pair_sd": made.success.pair_sd}
+    success = made.success
+    most = float(np.abs(success.luck_by_strength).max())
+    values = {"task_sd": success.task_sd, "pair_sd": success.pair_sd, "luck_by_strength": most}
     for measure, numbers in as_plain(made.lengths).items():
         values.update({f"{measure} {name}": value for name, value in numbers.items()})
     return values
@@ -197,6 +199,7 @@ def as_json(made: ExpertsFit) -> dict[str, Any]:
             "rate": _rounded(made.intervals.get(f"rate {model}")),
             "skill": {f: round(float(made.success.skill[n, at]), 4) for n, f in enumerate(families)},
             "skill ends": {f: _ends(made.intervals.get(in_family(model, f))) for f in families},
+            "luck_by_strength": round(float(made.success.luck_by_strength[at]), 4),
             "reasoning": None if (share := reasoning_share(rows, at)) is None else round(share, 4),
             **{
                 measure: {

@@ -24,21 +24,24 @@ from toolorchestra.envs.outcomes.table import Outcomes
 
 DRAWS = 400
 SIMULATIONS = 100
+LEAST_FOLDED = 25
+"""Tasks from which on fifths of them are left out."""
 
 # -- facts of a recording ----------------------------------------------------------------------------------------------
 
 
 def facts(rows: Outcomes) -> dict[str, float]:
     """Facts that the rows can say; each has a sentence as its name."""
-    counts = Counts.of(rows)
-    made: dict[str, float] = {}
-    for group in (_of_runs, _of_models, _of_variance):
-        made.update(group(counts))
+    made = _of_successes(Counts.of(rows))
     for name in ("seconds", "tokens"):
         made.update(_of_length(rows, name))
     made.update(_tied(rows))
     made.update(_of_dollars(rows))
     return {name: value for name, value in made.items() if np.isfinite(value)}
+
+
+def _of_successes(counts: Counts) -> dict[str, float]:
+    return {**_of_runs(counts), **_of_models(counts), **_of_variance(counts)}
 
 
 def _of_runs(counts: Counts) -> dict[str, float]:
@@ -176,9 +179,9 @@ def simulated(made: ExpertsFit, seed: int) -> Outcomes:
     rows, success = made.rows, made.success
     family = made.counts.family[rows.task]
     hard = rng.standard_normal(len(rows.tasks))
-    luck = rng.standard_normal((len(rows.tasks), len(rows.models)))
+    luck = success.luck(rng.standard_normal(len(rows.tasks)), rng.standard_normal((len(rows.tasks), len(rows.models))))
     behind = success.skill[family, rows.model] - success.task_sd * hard[rows.task]
-    behind = behind + success.pair_sd * luck[rows.task, rows.model] + rng.standard_normal(len(rows))
+    behind = behind + luck[rows.task, rows.model] + rng.standard_normal(len(rows))
     right = np.where(np.isfinite(rows.success), (behind > 0).astype(float), np.nan)
     return replace(rows, where="simulated", success=right, measures=_lengths(made, hard, rng))
 
@@ -272,8 +275,8 @@ def _new_skills(skill: Numbers, rng: np.random.Generator) -> Numbers:
 def _behind(fit: SuccessFit, skills: Numbers, runs: Numbers, rng: np.random.Generator) -> Numbers:
     """Draw what lies behind the runs of each task and model, chance left out."""
     tasks, models = runs.shape
-    shared = fit.task_sd * rng.standard_normal((tasks, 1)) + fit.pair_sd * rng.standard_normal((tasks, models))
-    return np.asarray(skills + shared)
+    shared = fit.task_sd * rng.standard_normal((tasks, 1))
+    return np.asarray(skills + shared + fit.luck(rng.standard_normal(tasks), rng.standard_normal((tasks, models))))
 
 
 def _drawn_right(behind: Numbers, runs: Numbers, rng: np.random.Generator) -> Numbers:
@@ -283,6 +286,24 @@ def _drawn_right(behind: Numbers, runs: Numbers, rng: np.random.Generator) -> Nu
 def _rates_of(fit: SuccessFit, skills: Numbers, runs: Numbers, rng: np.random.Generator) -> Numbers:
     right = _drawn_right(_behind(fit, skills, runs, rng), runs, rng)
     return np.asarray(right.sum(0) / np.maximum(runs.sum(0), 1))
+
+
+def folds_left_out(rows: Outcomes, folds: int = 5, seed: int = 0) -> dict[str, int]:
+    """In how many fifths of the tasks each fact of successes lies in the interval that a fit of the rest foretells."""
+    counts, rng = Counts.of(rows), np.random.default_rng(seed)
+    fold, found = rng.permutation(len(rows.tasks)) % folds, dict[str, int]()
+    for left in range(folds):
+        seen = fit_success(counts.of_tasks(np.flatnonzero(fold != left)))
+        there = counts.of_tasks(np.flatnonzero(fold == left))
+        drawn = []
+        for _ in range(SIMULATIONS):
+            behind = _behind(seen, seen.skill[there.family], there.runs, rng)
+            right = _drawn_right(behind, there.runs, rng)
+            drawn.append(_of_successes(replace(there, right=right, squares=right)))
+        for name, value in _of_successes(there).items():
+            low, high = percentiles(np.array([one.get(name, np.nan) for one in drawn]), ENDS)
+            found[name] = found.get(name, 0) + bool(low <= value <= high)
+    return found
 
 
 def coverage(foretold: Sequence[Foretold]) -> float:
@@ -319,7 +340,7 @@ def compared(made: ExpertsFit, simulations: int = SIMULATIONS) -> list[Compared]
 
 def page(made: ExpertsFit, simulations: int = SIMULATIONS) -> str:
     """How good the fit is, as a page in Markdown."""
-    return "\n".join([*_head(made), *_facts(compared(made, simulations)), *_left_out(made), ""])
+    return "\n".join([*_head(made), *_facts(compared(made, simulations)), *_folds(made), *_left_out(made), ""])
 
 
 def _head(made: ExpertsFit) -> Iterator[str]:
@@ -340,6 +361,13 @@ def _facts(rows: Sequence[Compared]) -> Iterator[str]:
     for row in rows:
         mark = "" if row.inside else "outside"
         yield f"| {row.fact} | {row.recorded:.3f} | {row.simulated:.3f} | {row.low:.3f} to {row.high:.3f} | {mark} |"
+
+
+def _folds(made: ExpertsFit) -> Iterator[str]:
+    """What was foretold of tasks that the fit had not seen."""
+    if len(made.rows.tasks) >= LEAST_FOLDED:
+        yield from ("", "| fact, of each fifth of the tasks, foretold by the others | inside, of 5 |", "| --- | --- |")
+        yield from (f"| {name} | {count} |" for name, count in folds_left_out(made.rows).items())
 
 
 def _left_out(made: ExpertsFit) -> Iterator[str]:

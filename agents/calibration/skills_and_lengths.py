@@ -84,6 +84,9 @@ PRIOR_RUNS = 2.0
 """Runs that a model's rate over all families counts for in each family."""
 MOST_SHARED = 0.97
 _HALVINGS = 24
+LEAST_MODELS, STRONGEST = 5, 1.5
+"""Models from which on a tie of luck with strength is sought, and deviations of strength at which it is greatest."""
+_FEW_NODES = 9
 _LEAST_ROWS = 8
 
 
@@ -141,6 +144,14 @@ class SuccessFit:
     pair_sd: float
     repeated: bool
     """Whether any model ran any task twice: without, pair and chance cannot be told apart, and pair_sd is 0."""
+    luck_by_strength: Numbers
+    """Of each model, how its luck with a task goes with what strength is worth there: strong models fail together on
+    tasks where it is worth nothing, and then weak ones do as well as they."""
+
+    def luck(self, worth: Numbers, own: Numbers) -> Numbers:
+        """Luck of tasks and models, of what strength is worth on each task and of what each model has for itself."""
+        tie = self.luck_by_strength
+        return np.asarray(self.pair_sd * (tie * worth[:, None] + np.sqrt(1 - tie**2) * own))
 
 
 def fit_success(counts: Counts) -> SuccessFit:
@@ -153,7 +164,33 @@ def fit_success(counts: Counts) -> SuccessFit:
     shared = _agreeing_between(z, counts)
     both = max(alike, shared) if repeated else shared
     scale = 1.0 / np.sqrt(1.0 - both)
-    return SuccessFit(rate, z * scale, float(scale * np.sqrt(shared)), float(scale * np.sqrt(both - shared)), repeated)
+    deviations = float(scale * np.sqrt(shared)), float(scale * np.sqrt(both - shared))
+    return SuccessFit(rate, z * scale, *deviations, repeated, _luck_by_strength(z, counts, shared, both))
+
+
+def _luck_by_strength(z: Numbers, counts: Counts, shared: float, both: float) -> Numbers:
+    """The tie at which models alike in strength succeed together as often as observed, and unlike ones."""
+    mean = np.bincount(counts.family, minlength=counts.families) @ z / len(counts.family)
+    if both <= shared or len(mean) < LEAST_MODELS or not mean.std():
+        return np.zeros_like(mean)
+    strength = np.clip((mean - mean.mean()) / mean.std(), -STRONGEST, STRONGEST) / STRONGEST
+    points, weights = (np.asarray(some) for some in np.polynomial.hermite_e.hermegauss(_FEW_NODES))
+    hard, worth = (some.ravel() for some in np.meshgrid(points, points))
+    weight = np.outer(weights, weights).ravel() / weights.sum() ** 2
+    signed = counts.right * strength
+    observed = float(((signed.sum(1) ** 2 - (signed**2).sum(1)) / 2).sum())
+    of_family = [counts.runs[counts.family == family] for family in range(counts.families)]
+
+    def expected(most: float) -> float:
+        tie = (most * strength)[:, None]
+        together, total = (both - shared) * tie**2, 0.0
+        for behind, runs in zip(z, of_family, strict=True):
+            reach = np.sqrt(shared) * hard + np.sqrt(both - shared) * tie * worth
+            chances = strength[:, None] * below((behind[:, None] + reach) / np.sqrt(1 - shared - together))
+            total += float((((runs @ chances) ** 2).sum(0) - (runs**2).sum(0) @ chances**2) @ weight) / 2
+        return total
+
+    return np.asarray(_where(expected, observed) * strength)
 
 
 def rates(counts: Counts) -> Numbers:

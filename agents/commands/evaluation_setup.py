@@ -228,7 +228,7 @@ def _of_paper(for_all: Mapping[str, Any], own: Sequence[ChosenEnv]) -> Iterator[
     of_one = {argument for known in takes.values() for argument in known}
     for tools, (name, known) in product(("none", "basic", "paper"), takes.items()):
         shared = {argument: it for argument, it in for_all.items() if argument in known or argument not in of_one}
-        given = {**({"domain": "all"} if "domain" in known else {}), **shared, **theirs.get(name, {})}
+        given: dict[str, Any] = {**({"domain": "all"} if "domain" in known else {}), **shared, **theirs.get(name, {})}
         if "tools" in known:
             given["tools"] = tools
         elif tools == "none" or (tools == "paper" and "experts" not in given):

@@ -116,6 +116,9 @@ class Skill:
     reasons: bool
     stretch: float = 1.0
     """How widely its lengths spread, by the law's deviations."""
+    luck_by_strength: float = 0.0
+    """How its luck with a question goes with what strength is worth there, from -1 to 1: strong experts fail together
+    where it is worth nothing."""
     knows_luck: bool = True
     """Whether chances are told as they are for this very question and expert, or, for planners that know skills alone,
     on average over questions of its family and level."""
@@ -145,7 +148,10 @@ class Skill:
         task, pair = share * law.task, share * law.pair
         if not self.knows_luck:
             return _NORMAL.cdf(clear / math.sqrt(1 + task**2 + pair**2))
-        return _NORMAL.cdf(clear - task * latent("task", question.text) + pair * latent(self.name, question.text))
+        luck, tie = latent(self.name, question.text), self.luck_by_strength
+        if tie:
+            luck = tie * latent("strength", question.text) + math.sqrt(1 - tie**2) * luck
+        return _NORMAL.cdf(clear - task * latent("task", question.text) + pair * luck)
 
     @property
     def output_tokens(self) -> Mapping[Purpose, float]:
@@ -403,6 +409,8 @@ def read_experts(data: Any, where: str) -> Mapping[str, Skill]:
         for part in (one.answering, one.coding):
             if set(part) != families:
                 raise ConfigError(f"{at}: a skill for each of {', '.join(sorted(families))} expected, got {part!r:.90}")
+        if not -1 <= one.luck_by_strength <= 1:
+            raise ConfigError(f"{at}: luck_by_strength from -1 to 1 expected, got {one.luck_by_strength!r}")
         for lengths in (one.median_tokens, one.median_seconds):
             if set(lengths) != purposes or min(lengths.values()) <= 0:
                 wanted = f"a positive number for each of {', '.join(sorted(purposes))}"

@@ -29,6 +29,8 @@ class Truth:
     length_run: float = 0.6
     with_difficulty: float = 0.6
     tie: float = 0.8
+    luck_by_strength: float = 0.0
+    """Of a model whose skill is 1.5 deviations above the mean."""
 
     def skill(self) -> np.ndarray:
         """family x model."""
@@ -39,11 +41,15 @@ def drawn(truth: Truth, seed: int = 0, *, named: bool = True) -> Outcomes:
     """A recording of that truth."""
     rng = np.random.default_rng(seed)
     skill, made = truth.skill(), OutcomesBuilder("drawn")
+    mean = skill.mean(0)
+    strength = np.clip((mean - mean.mean()) / mean.std(), -1.5, 1.5) / 1.5
     for task in range(truth.tasks):
         family, hard = task % truth.families, rng.normal()
+        worth = rng.normal() if truth.luck_by_strength else 0.0
         long = truth.with_difficulty * hard + np.sqrt(1 - truth.with_difficulty**2) * rng.normal()
         for model in range(truth.models):
-            luck = truth.pair_sd * rng.normal()
+            tied = truth.luck_by_strength * strength[model]
+            luck = truth.pair_sd * (tied * worth + np.sqrt(1 - tied**2) * rng.normal())
             for run in range(truth.runs):
                 right = skill[family, model] - truth.task_sd * hard + luck + rng.normal() > 0
                 noise = rng.normal()

@@ -13,7 +13,7 @@ from tests.agents.calibration.made_outcomes import Truth, drawn, recovered
 from tests.support.stand_in import recorded, truth
 from toolorchestra.agents.calibration import goodness
 from toolorchestra.agents.calibration.experts_fit import FitFile, as_json, fit, read_fit, shared, write
-from toolorchestra.agents.calibration.goodness import coverage, facts, families_left_out
+from toolorchestra.agents.calibration.goodness import coverage, facts, families_left_out, folds_left_out
 from toolorchestra.agents.calibration.skills_and_lengths import Counts, fit_success
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.models.simulated import Skill, read_experts
@@ -73,6 +73,23 @@ def test_a_world_without_shared_difficulty_is_found_out(rows: Outcomes) -> None:
     without = replace(made, success=replace(made.success, task_sd=0.0, pair_sd=0.0))
     outside = {one.fact for one in goodness.compared(without, simulations=20) if not one.inside}
     assert {"pairs that do now one, now the other", "share of variance: tasks"} <= outside
+
+
+def test_luck_that_goes_with_strength_is_found_again_and_where_there_is_none_nothing(rows: Outcomes) -> None:
+    truth = Truth(tasks=400, models=12, families=2, pair_sd=1.2, luck_by_strength=0.8)
+    found = fit_success(Counts.of(drawn(truth)))
+    strength = found.luck_by_strength
+    assert np.abs(strength).max() == pytest.approx(0.8, abs=0.15)
+    order = truth.skill().mean(0)
+    assert np.corrcoef(strength, order)[0, 1] > 0.95
+    assert np.abs(fit_success(Counts.of(rows)).luck_by_strength).max() < 0.4
+
+
+def test_strong_models_that_fail_together_are_foretold_on_tasks_that_the_fit_has_not_seen() -> None:
+    recorded = drawn(Truth(tasks=150, models=12, families=2, runs=3, task_sd=1.5, pair_sd=1.2, luck_by_strength=0.8))
+    inside = folds_left_out(recorded)
+    assert inside["where the best always fails, another is right half of the time"] >= 4
+    assert inside["share of variance: runs"] >= 4
 
 
 def test_facts_by_hand() -> None:

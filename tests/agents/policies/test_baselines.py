@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.agents.calibration.test_replayed_routing import recording
 from tests.agents.evaluation.played_episodes import Standing, digest, record, standing
+from tests.agents.evaluation.test_replayed_routing import recording
 from tests.agents.reports.test_training_page import ended_run, summary_of
 from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import NAMES, RandomPolicy, baseline

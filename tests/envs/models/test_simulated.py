@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.paths import REPOSITORY
@@ -37,6 +38,7 @@ from toolorchestra.envs.models.simulated import (
     facts_in,
     load_experts,
     packaged,
+    read_experts,
 )
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
@@ -418,3 +420,27 @@ def test_names_of_experts_are_checked(tmp_path: Path) -> None:
 def test_results_do_not_stand_in_for_evidence() -> None:
     question = looked_up()
     assert rate(question, "gpt-5", result(question.answer.text)) == 0.0
+
+
+def test_strong_experts_fail_together_where_strength_is_worth_nothing() -> None:
+    """Their luck goes together, that of a weak one the other way, and each is right as often as without."""
+    first = question_where("hle", family="logic")
+    questions = [replace(first, text=f"{first.text} {number}") for number in range(300)]
+    skill = replace(EXPERTS["gpt-5"], law=replace(PATIENT, task=0.0, level=0.0, pair=1.5))
+    chances = {
+        name: [replace(skill, name=name, luck_by_strength=tie).answer_chance(one, 1.0, "") for one in questions]
+        for name, tie in (("one", 0.9), ("two", 0.9), ("weak", -0.9), ("own", 0.0))
+    }
+    ties = np.corrcoef([chances[name] for name in ("one", "two", "weak", "own")])
+    assert ties[0, 1] > 0.6
+    assert ties[0, 2] < -0.6
+    assert abs(ties[0, 3]) < 0.3
+    expected = skill.without_luck().answer_chance(questions[0], 1.0, "")
+    assert all(np.mean(some) == pytest.approx(expected, abs=0.12) for some in chances.values())
+
+
+def test_luck_that_goes_with_more_than_all_strength_is_refused() -> None:
+    data = json.loads(PACKAGED.read_text())
+    next(iter(data["models"].values()))["luck_by_strength"] = 1.5
+    with pytest.raises(ConfigError, match=r"luck_by_strength from -1 to 1 expected, got 1\.5"):
+        read_experts(data, "mine")
