@@ -289,7 +289,7 @@ def _rates_of(fit: SuccessFit, skills: Numbers, runs: Numbers, rng: np.random.Ge
 
 
 def folds_left_out(rows: Outcomes, folds: int = 5, seed: int = 0) -> dict[str, int]:
-    """In how many fifths of the tasks each fact of successes lies in the interval that a fit of the rest foretells."""
+    """Counts, by fact of successes, the fifths of the tasks where it lies in what a fit of the rest foretells."""
     counts, rng = Counts.of(rows), np.random.default_rng(seed)
     fold, found = rng.permutation(len(rows.tasks)) % folds, dict[str, int]()
     for left in range(folds):

@@ -145,8 +145,8 @@ class SuccessFit:
     repeated: bool
     """Whether any model ran any task twice: without, pair and chance cannot be told apart, and pair_sd is 0."""
     luck_by_strength: Numbers
-    """Of each model, how its luck with a task goes with what strength is worth there: strong models fail together on
-    tasks where it is worth nothing, and then weak ones do as well as they."""
+    """Correlation of each model's luck with what strength is worth on a task: strong models fail together on tasks
+    where it is worth nothing, and then weak ones do as well as they."""
 
     def luck(self, worth: Numbers, own: Numbers) -> Numbers:
         """Luck of tasks and models, of what strength is worth on each task and of what each model has for itself."""

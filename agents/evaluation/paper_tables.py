@@ -46,14 +46,14 @@ def paper_tables(
         raise ConfigError(f"trials of {', '.join(BENCHMARKS)} expected, got {found}")
     plan = {cell: count for cell, count in (planned or {}).items() if _setting_of(cell[0])}
     plain: dict[tuple[str, str], list[tuple[PaperSetting, Figures]]] = {}
-    wished: dict[tuple[str, str], list[tuple[PaperSetting, Figures]]] = {}
+    preferred: dict[tuple[str, str], list[tuple[PaperSetting, Figures]]] = {}
     for one in summarise(of_paper, plan, baseline).policies:
         if place := _setting_of(one.env):
-            (wished if place.preference else plain).setdefault((place.setting, one.policy), []).append((place, one))
+            (preferred if place.preference else plain).setdefault((place.setting, one.policy), []).append((place, one))
     published = _published()
     made = [("Table 1: accuracy in %, and a task's ¢ and minutes over HLE and FRAMES", [*_main(plain, published)])]
     if baseline:
-        made.append((f"Table 3: preference, 100 × the score against {baseline}", [*_wishes(wished, published)]))
+        made.append((f"Table 3: preference, 100 × the score against {baseline}", [*_preferences(preferred, published)]))
     made.append(("Table 15: calls a task, means over the benchmarks", [*_calls(plain, published)]))
     return [(title, table) for title, table in made if len(table) > 1]
 
@@ -100,7 +100,7 @@ def _main(standings: Standings, published: Mapping[str, Any]) -> Iterator[Sequen
                 yield [f"paper: {row['model']}", row["setting"], *cells]
 
 
-def _wishes(standings: Standings, published: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+def _preferences(standings: Standings, published: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     yield ["policy", "setting", *BENCHMARKS.values()]
     for (setting, policy), found in standings.items():
         yield [policy, setting, *(_score(_on(found, name)) for name in BENCHMARKS.values())]

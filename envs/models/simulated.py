@@ -117,7 +117,7 @@ class Skill:
     stretch: float = 1.0
     """How widely its lengths spread, by the law's deviations."""
     luck_by_strength: float = 0.0
-    """How its luck with a question goes with what strength is worth there, from -1 to 1: strong experts fail together
+    """Correlation of its luck with what strength is worth on a question, from -1 to 1: strong experts fail together
     where it is worth nothing."""
     knows_luck: bool = True
     """Whether chances are told as they are for this very question and expert, or, for planners that know skills alone,
