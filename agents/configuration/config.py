@@ -113,7 +113,8 @@ class WarmStart:
     learning_rate: float = 3e-3
     """Rises for 20 steps, then falls to a tenth by the last."""
     demonstrations: int = 3_000
-    """How many train tasks are demonstrated, each by one random play: any tool, any arguments, whatever it earns."""
+    """How many train tasks are demonstrated, each by one random play: any tool, any arguments, and what the user's
+    sentence names as often as all else, whatever it earns."""
     planned: bool = False
     """Show a plan in place of a random play: the one that is worth most by what random plans on all tasks tell. It is
     what reinforcement learning is compared with."""
@@ -167,7 +168,7 @@ class TrainConfig:
     learning_rate: float = 1e-3
     """The learning rate at the first step."""
     final_learning_rate: float = 1e-4
-    """The learning rate at the last step. It changes linearly from the first step to the last."""
+    """The learning rate at the last step. From the first step to the last it changes by the same factor each time."""
     average: float = 0.0
     """Decay, per optimiser step, of the running average of the weights that is evaluated; 0 evaluates the last ones."""
     algorithm: str = "grpo"
@@ -203,8 +204,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         counts = ("groups", "rollouts", "steps", "updates", "max_tokens")
         require(self, AT_LEAST_ONE, *counts, "evaluate_every", "evaluation_tasks", "save_every")
-        require(self, POSITIVE, "learning_rate", "temperature")
-        not_negative = ("final_learning_rate", "evaluation_temperature", "seed", "dump_every")
+        require(self, POSITIVE, "learning_rate", "final_learning_rate", "temperature")
+        not_negative = ("evaluation_temperature", "seed", "dump_every")
         require(self, NOT_NEGATIVE, *not_negative, "max_staleness")
         require(self, SHARE, "average")
         if self.average == 1:

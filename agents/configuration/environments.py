@@ -52,7 +52,7 @@ def held_out(mix: EnvMix, split: Literal["validation", "test"]) -> EpisodeFactor
 def arguments_of(mix: EnvMix, split: Literal["train", "validation", "test"]) -> dict[str, Any]:
     """What gym.make is given for rollouts to learn from, or for those that are held out."""
     if split == "train":
-        return {**_varied(mix, "train"), **mix.arguments, "split": mix.train}
+        return {"wording": "wide", **_varied(mix, "train"), **mix.arguments, "split": mix.train}
     half: Half = "validation" if split == "validation" else "heldout"
     unseen = {**_varied(mix, half), "wording": half}
     return {**mix.arguments, **unseen, "split": getattr(mix, split)}

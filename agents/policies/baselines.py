@@ -8,7 +8,7 @@ what an agent may see.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from toolorchestra.agents.policies.plans import (
@@ -50,17 +50,20 @@ PREFIX = "always:"
 
 
 class RandomPolicy:
-    """Any tool with any arguments of its schema, evenly."""
+    """Any tool with any arguments of its schema, evenly. One that `heeds` takes what the user's sentence names as often
+    as all else."""
 
-    def __init__(self, seed: int = 0) -> None:
-        self._rng = random.Random(seed)
+    def __init__(self, seed: int = 0, heeds: bool = False) -> None:
+        self._rng, self._heeds = random.Random(seed), heeds
 
     def __call__(self, episode: Episode) -> str:
-        tool = self._rng.choice(episode.world.toolbox.tools)
+        wished = episode.preference.tools if self._heeds else {}
+        tools = {one.name: one for one in episode.world.toolbox}
+        tool = tools[self._any(list(tools), wished)]
         arguments: dict[str, Any] = {}
         for name, schema in tool.checker.arguments.items():
             if "enum" in schema:
-                arguments[name] = self._rng.choice(schema["enum"])
+                arguments[name] = self._any(schema["enum"], wished)
             elif name == "query":
                 arguments[name] = body_of(question_world(episode).question.text)[:300]
             elif name == "answer":
@@ -70,6 +73,10 @@ class RandomPolicy:
         if any(name not in arguments for name in tool.parameters.get("required", ())):  # a tool of another world
             arguments = {**random_value(tool.parameters, self._rng), **arguments}
         return render_call(tool.name, arguments)
+
+    def _any(self, options: Sequence[Any], wished: Collection[str]) -> Any:
+        named = [one for one in options if isinstance(one, str) and one in wished]
+        return self._rng.choice(named if named and self._rng.random() < 0.5 else options)
 
 
 # -- plans of experts that are liked best ------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
     config = run.config
     rng = random.Random(seed_of(config.seed, run.step, "updates"))
     share = run.step / max(1, config.steps - 1)
-    rate = config.learning_rate + share * (config.final_learning_rate - config.learning_rate)
+    rate = config.learning_rate * (config.final_learning_rate / config.learning_rate) ** share
     size = -(-len(data) // config.updates)
     shuffled = rng.sample(data, len(data))
     steps = [run.engine.train(shuffled[i : i + size], run.loss, rate) for i in range(0, len(data), max(1, size))]

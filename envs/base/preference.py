@@ -14,9 +14,10 @@ from typing import Any, Literal, get_args
 from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.errors import ConfigError, no_such
 
-Wording = Literal["train", "validation", "heldout"]
+Wording = Literal["train", "wide", "validation", "heldout"]
 WORDINGS: tuple[Wording, ...] = get_args(Wording)
-"""Sets of sentences: to learn from, to pick a checkpoint by, and to report on: no sentence stands in two of them."""
+"""Sets of sentences: to play with, further ones to learn from, to pick a checkpoint by, and to report on. No sentence
+stands in two of them; "wide" is drawn together with "train"."""
 GENERAL = ("outcome", "usd", "seconds")
 
 
@@ -98,8 +99,9 @@ def kinds() -> tuple[str, ...]:
 
 @cache
 def _of(wording: Wording, kind: str | None, most_slots: int) -> tuple[Template, ...]:
-    """The bank's templates of this kind and wording that weigh at most so many tools."""
-    kept = (t for t in templates() if t.wording == wording and kind in (None, t.kind))
+    """The templates of this kind and wording that weigh at most so many tools."""
+    wordings = ("train", "wide") if wording == "wide" else (wording,)
+    kept = (t for t in templates() if t.wording in wordings and kind in (None, t.kind))
     return tuple(t for t in kept if t.slots <= most_slots)
 
 

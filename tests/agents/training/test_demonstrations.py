@@ -41,6 +41,19 @@ def test_random_plays_are_not_chosen_by_what_they_earn() -> None:
     assert abs(solved["shown"] - solved["random"]) < 35
 
 
+def test_a_random_play_calls_whom_the_sentence_names_half_of_the_time() -> None:
+    """And without such a name all alike."""
+    factory = factory_of("ToolOrchestra/HLE-v0", preference="favour")
+    named, all_ = 0, 0
+    for seed in range(300):
+        episode = played(factory, Wanderer(random.Random(seed)), seed)
+        (name,) = episode.preference.tools
+        (tool,) = (one for one in episode.world.toolbox if name in one.keys)
+        if len(tool.keys) > 1:
+            named, all_ = named + episode.calls.get(name, 0), all_ + sum(episode.calls.get(k, 0) for k in tool.keys)
+    assert 0.55 < named / all_ < 0.8  # half, and of the other half its share of three or so
+
+
 def test_where_messages_are_heard_random_plays_say_some() -> None:
     factory = factory_of("ToolOrchestra/ToolScale-v0", max_turns=12)
     said = [m["content"] for m in played(factory, Wanderer(random.Random(3)), 5).messages if m["role"] == "assistant"]

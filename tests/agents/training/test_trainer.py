@@ -368,7 +368,7 @@ def test_a_saved_model_of_transformers_loads(tmp_path: Path) -> None:
     ("setting", "says"),
     [
         ("learning_rate=nan", "learning_rate must be a number above 0, got nan"),
-        ("final_learning_rate=-1", "final_learning_rate must be a number from 0 up"),
+        ("final_learning_rate=0", "final_learning_rate must be a number above 0"),
         ("temperature=0", "temperature must be a number above 0, got 0.0"),
         ("evaluation_temperature=inf", "evaluation_temperature must be"),
         ("evaluation_tasks=0", "evaluation_tasks must be at least 1"),

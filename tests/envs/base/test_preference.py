@@ -22,6 +22,11 @@ def words(text: str) -> set[str]:
     return set(re.findall(r"[a-z]+|\{[a-z]+\}", text.lower()))
 
 
+def drawn(wording: str) -> tuple[str, ...]:
+    """The sets of sentences that a wording draws from."""
+    return ("train", "wide") if wording == "wide" else (wording,)
+
+
 def refusal(make: Callable[[], object]) -> str:
     with pytest.raises(ConfigError) as caught:
         make()
@@ -37,7 +42,7 @@ def test_the_bank_is_large_and_every_wording_is_its_own() -> None:
         for other in templates():
             if one is not other:
                 shared = words(one.text) & words(other.text)
-                assert len(shared) < 0.7 * len(words(one.text) | words(other.text)), (one.text, other.text)
+                assert len(shared) < 0.75 * len(words(one.text) | words(other.text)), (one.text, other.text)
 
 
 def test_every_kind_has_wordings_to_train_on_and_to_hold_out() -> None:
@@ -77,7 +82,7 @@ def test_samples(seed: int, wording: Any, kind: str | None) -> None:
     fitting = [
         t
         for t in templates()
-        if t.wording == wording and re.fullmatch(re.sub(r"\\\{\w+\\\}", ".+", re.escape(t.text)), made.sentence)
+        if t.wording in drawn(wording) and re.fullmatch(re.sub(r"\\\{\w+\\\}", ".+", re.escape(t.text)), made.sentence)
     ]
     assert made.kind in {t.kind for t in fitting}
 
@@ -85,13 +90,13 @@ def test_samples(seed: int, wording: Any, kind: str | None) -> None:
 def test_samples_reach_the_whole_bank_and_every_tool() -> None:
     rng = random.Random(0)
     for wording in WORDINGS:
-        made = [sample(rng, KEYS, wording) for _ in range(2000)]
+        made = [sample(rng, KEYS, wording) for _ in range(8000)]
         assert {p.kind for p in made} == set(kinds())
         assert {key for p in made for key in p.tools} == set(KEYS)
         heard = {p.sentence for p in made}
-        plain = {t.text for t in templates() if t.wording == wording and not t.slots}
+        plain = {t.text for t in templates() if t.wording in drawn(wording) and not t.slots}
         assert plain <= heard
-        assert heard.isdisjoint(t.text for t in templates() if t.wording != wording)
+        assert heard.isdisjoint(t.text for t in templates() if t.wording not in drawn(wording))
 
 
 @pytest.mark.parametrize("keys", [(), ("submit",)])
