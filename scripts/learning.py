@@ -3,21 +3,24 @@
 python scripts/learning.py runs/tiny-seed0 runs/tiny-seed1 runs/tiny-seed2 --svg docs/images/learning.svg
 for a in grpo leave-one-out gated critic; do toolorchestra train --algorithm $a --out runs/$a-seed0; done
 python scripts/learning.py runs/*-seed0                             # a table of algorithms
+python scripts/learning.py runs/tiny-seed0 --plane runs/e2 --plane-svg docs/images/plane.svg
 
 Everything is read from the runs' folders: the curve from metrics.jsonl (validation), the end from report/summary.json
 (test), and the cascade, the best rule without training, from report/stages.json if `report --stages` has played it. Of
 a run with --warm-start.planned True the start alone is drawn, as a level line. Runs that differ in their seed alone are
-one row.
+one row. The plane of accuracy and cost is of a run of `evaluate`; its checkpoints are called by their seeds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import re
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +36,17 @@ BASELINES = {
     "oracle": "#8a8f98", PLANNED: "#7a5aa0", CASCADE: "#3b8a8a", "strongest": "#b3793b", "cheapest": "#6a8d5a",
     "random": "#a05a6a",
 }  # fmt: skip
-COLOURS = ("#2458a6", "#5b8fd6", "#123a73")
+COLOURS = ("#2f6cc9", "#5b8fd6", "#4a5fb0")
+
+
+STYLE = """
+.c { fill: #2458a6; stroke: #2458a6 } .t { fill: #c2571a; stroke: #c2571a } text { fill: #333; stroke: none }
+.g { stroke: #ddd } .b { fill: #fff }
+@media (prefers-color-scheme: dark) {
+  .c { fill: #7fb0f0; stroke: #7fb0f0 } .t { fill: #f09a5a; stroke: #f09a5a } text { fill: #ddd } .g { stroke: #444 }
+  .b { fill: #0d1117 }
+}"""
+"""Colours by day and by night."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +135,7 @@ def picture(curves: Sequence[Curve]) -> str:
     def at(plays: float, reward: float) -> str:
         return f"{LEFT + (WIDTH - LEFT - 110) * plays / most:.1f},{TOP + (HEIGHT - TOP - 50) * (1 - reward / top):.1f}"
 
-    parts = [f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>']
+    parts = [f"<style>{STYLE}</style>", f'<rect class="b" width="{WIDTH}" height="{HEIGHT}"/>']
     for name, colour in BASELINES.items():
         seen = [one.levels[name] for one in curves if name in one.levels]
         if seen:
@@ -131,7 +144,7 @@ def picture(curves: Sequence[Curve]) -> str:
             parts.append(
                 f'<polyline points="{at(0, level)} {x},{y}" stroke="{colour}" stroke-dasharray="5 4" fill="none"/>'
             )
-            parts.append(f'<text x="{float(x) + 6}" y="{float(y) + 4}" fill="{colour}">{name}</text>')
+            parts.append(f'<text x="{float(x) + 6}" y="{float(y) + 4}" style="fill: {colour}">{name}</text>')
     for number, one in enumerate(drawn):
         points = " ".join(at(*point) for point in one.rewards)
         colour = COLOURS[number % len(COLOURS)]
@@ -145,7 +158,7 @@ def picture(curves: Sequence[Curve]) -> str:
         parts.append(f'<text x="{float(x) - 6}" y="{float(y) + 4}" text-anchor="end">{reward:.2f}</text>')
     seeds = ", ".join(str(one.seed) for one in drawn)
     parts.append(f'<text x="{LEFT}" y="14">held-out reward (validation, simulated) over plays; seeds {seeds}</text>')
-    style = 'font-family="sans-serif" font-size="12" fill="#333333"'
+    style = 'font-family="sans-serif" font-size="12"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" {style}>\n'
         + "\n".join(parts)
@@ -153,17 +166,78 @@ def picture(curves: Sequence[Curve]) -> str:
     )
 
 
+def plane(run: Path) -> str:
+    """Accuracy over cents on a logarithmic scale, a panel for each environment, with intervals of 95 %."""
+    policies = json.loads((run / "summary.json").read_text(encoding="utf-8"))["policies"]
+    envs = list(dict.fromkeys(one["env"] for one in policies))
+    cents = [end for one in policies for end in one["cents"]["interval"]]
+    low, high, width = math.log10(min(cents) / 1.3), math.log10(max(cents) * 2.2), WIDTH / len(envs)
+    parts = [f"<style>{STYLE}</style>", f'<rect class="b" width="{WIDTH}" height="{HEIGHT}"/>']
+    for number, env in enumerate(envs):
+        left, right = width * number + 44, width * (number + 1) - 8
+
+        def x(value: float, left: float = left, right: float = right) -> float:
+            return left + (right - left) * (math.log10(value) - low) / (high - low)
+
+        parts.append(f'<text x="{left}" y="14">{env}, {_tasks_of(policies, env)} tasks (simulated)</text>')
+        parts += _grid(left, right, x, low, high)
+        parts += [shape for one in policies if one["env"] == env for shape in _point(one, x)]
+    parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 4}" text-anchor="middle">right answers, % over ¢ a task</text>')
+    style = 'font-family="sans-serif" font-size="12"'
+    body = "\n".join(parts)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" {style}>\n{body}\n</svg>\n'
+
+
+def _tasks_of(policies: Sequence[Mapping[str, Any]], env: str) -> int:
+    return max(int(one["tasks"]) for one in policies if one["env"] == env)
+
+
+def _height(share: float) -> float:
+    return TOP + (HEIGHT - TOP - 50) * (1 - share)
+
+
+def _grid(left: float, right: float, x: Callable[[float], float], low: float, high: float) -> list[str]:
+    parts = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        y = _height(share)
+        parts.append(f'<line class="g" x1="{left}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{100 * share:.0f}</text>')
+    for power in range(math.ceil(low), math.floor(high) + 1):
+        place = x(10.0**power)
+        parts.append(f'<text x="{place:.1f}" y="{_height(0) + 18:.1f}" text-anchor="middle">{10.0**power:g}</text>')
+    return parts
+
+
+def _point(one: Mapping[str, Any], x: Callable[[float], float]) -> list[str]:
+    trained = re.search(r"checkpoint:.*seed(\d+)", one["policy"])
+    name, kind = (f"trained, {trained[1]}", "t") if trained else (one["policy"], "c")
+    cents, right = one["cents"]["mean"], one["accuracy"]["value"]
+    (cheap, dear), (least, most) = one["cents"]["interval"], one["accuracy"]["interval"]
+    at, y = x(cents), _height(right)
+    return [
+        f'<line class="{kind}" x1="{x(cheap):.1f}" x2="{x(dear):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>',
+        f'<line class="{kind}" x1="{at:.1f}" x2="{at:.1f}" y1="{_height(least):.1f}" y2="{_height(most):.1f}"/>',
+        f'<circle class="{kind}" cx="{at:.1f}" cy="{y:.1f}" r="4"/>',
+        f'<text x="{at + 6:.1f}" y="{y - 6:.1f}">{name}</text>',
+    ]
+
+
 def main(given: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="folders of training runs that have ended")
     parser.add_argument("--svg", type=Path, help="where the picture goes")
+    parser.add_argument("--plane", type=Path, help="a folder of evaluate, for the plane of accuracy and cost")
+    parser.add_argument("--plane-svg", type=Path, help="where the plane goes")
     args = parser.parse_args(given)
     curves = [curve_of(folder) for folder in args.runs]
     print(table(curves))
     if args.svg:
         args.svg.write_text(picture(curves), encoding="utf-8")
         print(f"picture: {args.svg}")
+    if args.plane and args.plane_svg:
+        args.plane_svg.write_text(plane(args.plane), encoding="utf-8")
+        print(f"picture: {args.plane_svg}")
     return 0
 
 

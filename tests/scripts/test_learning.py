@@ -54,3 +54,24 @@ def test_of_a_planned_start_and_of_the_cascade_there_is_a_level_line(tmp_path: P
     assert [drawn.count(f">{name}<") for name in ("oracle", "cascade", "planned start")] == [1, 1, 1]
     assert drawn.count("<polyline") == 4
     assert "seeds 3<" in drawn
+
+
+def test_the_plane_has_a_point_with_both_intervals_for_each_policy(tmp_path: Path) -> None:
+    folder, run = run_folder(tmp_path / "a", 3, [0.2, 0.85]), tmp_path / "e"
+    run.mkdir()
+    policies = [
+        {
+            "env": "HLE-v0",
+            "tasks": 20,
+            "policy": name,
+            "cents": {"mean": cents, "interval": [cents / 2, cents * 2]},
+            "accuracy": {"value": 0.5, "interval": [0.3, 0.7]},
+        }
+        for name, cents in (("cheapest", 0.5), ("checkpoint:runs/tiny-seed3", 2.0))
+    ]
+    (run / "summary.json").write_text(json.dumps({"policies": policies}))
+    assert learning.main([str(folder), "--plane", str(run), "--plane-svg", str(tmp_path / "plane.svg")]) == 0
+    drawn = (tmp_path / "plane.svg").read_text()
+    assert drawn.count("<circle") == 2
+    assert drawn.count('<line class="c"') == drawn.count('<line class="t"') == 2
+    assert all(said in drawn for said in (">cheapest<", ">trained, 3<", "HLE-v0, 20 tasks (simulated)"))
