@@ -30,14 +30,15 @@ def ids() -> list[str]:
 
 
 def full_id(name: str) -> str:
-    """`HLE-v0` as `ToolOrchestra/HLE-v0`; an id with a namespace stays as it is. Unknown ones are refused."""
+    """`HLE-v0` as `ToolOrchestra/HLE-v0`; an id of one's own stays as it is. Unknown ones are refused."""
     import gymnasium as gym
 
     from toolorchestra.envs.base.errors import ConfigError, no_such
 
     if ":" in name:  # "module:id", which gymnasium imports
         return name
-    env_id = name if "/" in name else f"{NAMESPACE}/{name}"
+    own = name in gym.registry and "source" in gym.registry[name].kwargs
+    env_id = name if own or "/" in name else f"{NAMESPACE}/{name}"
     if env_id in gym.registry:
         return env_id
     raise ConfigError(no_such("environment", name, ids()))

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
+import toolorchestra as to
 from toolorchestra.envs.base import errors
 from toolorchestra.envs.base.actions import OPEN, render_call
 from toolorchestra.envs.base.errors import ConfigError, install, no_such
@@ -166,3 +167,11 @@ def test_engines_without_torch_say_how_to_install_it() -> None:
             "ModuleNotFoundError: engines need torch, which is not installed: pip install torch=="
         ), name
         assert last.endswith('then pip install "toolorchestra[train]"')
+
+
+def test_an_id_of_ones_own_needs_no_namespace() -> None:
+    """And one of Gymnasium's, which has no tasks, is refused as before."""
+    to.register("Toy-v7", "toolorchestra.envs.domains.toy:AdderSource")
+    assert to.make("Toy-v7").reset(seed=0)[0]["tools"]
+    with pytest.raises(ConfigError, match="no environment 'CartPole-v1'"):
+        to.make("CartPole-v1")
