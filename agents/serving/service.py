@@ -151,7 +151,7 @@ class PolicyService:
         return session
 
     def _asked(self, body: ChatBody, spoken: Spoken, client: ClientTools, request_id: str) -> tuple[str, Asked]:
-        """Who answers a request, and what it asks. One who answers a loop's first request answers all of it."""
+        """Give who answers a request, and what it asks. One who answers a loop's first request answers all of it."""
         policy, kind = self.policy_of(body.model)
         if self.canary is not None:
             policy = self.canary.choose(policy, loop_of(spoken.results) or loop_of([request_id]))
