@@ -276,7 +276,7 @@ def _behind(fit: SuccessFit, skills: Numbers, runs: Numbers, rng: np.random.Gene
     """Draw what lies behind the runs of each task and model, chance left out."""
     tasks, models = runs.shape
     shared = fit.task_sd * rng.standard_normal((tasks, 1))
-    return np.asarray(skills + shared + fit.luck(rng.standard_normal(tasks), rng.standard_normal((tasks, models))))
+    return np.asarray(skills + shared + fit.luck(rng.standard_normal((tasks,)), rng.standard_normal((tasks, models))))
 
 
 def _drawn_right(behind: Numbers, runs: Numbers, rng: np.random.Generator) -> Numbers:

@@ -238,12 +238,14 @@ def _together(
     players: dict[ComparedPolicy, list[EvaluationRow]], seeds: Mapping[str, Sequence[str]]
 ) -> tuple[dict[ComparedPolicy, list[EvaluationRow]], dict[ComparedPolicy, list[TrialRows]]]:
     """The policies, with those that are trainings of one in its place; and the rows of each training."""
-    single, several = dict(players), {}
+    single = dict(players)
+    several: dict[ComparedPolicy, list[TrialRows]] = {}
     for name, members in seeds.items():
         mine = [player for player in players if player.policy in members]
         if len(mine) > 1:
-            rows = [{(row.task, row.trial): row for row in single.pop(player)} for player in mine]
-            several[ComparedPolicy(mine[0].run, name)] = rows
+            several[ComparedPolicy(mine[0].run, name)] = [
+                {(row.task, row.trial): row for row in single.pop(player)} for player in mine
+            ]
     return {**single, **{player: mean_rows(player.policy, rows) for player, rows in several.items()}}, several
 
 
@@ -328,7 +330,9 @@ def _accuracy(by_task: Sequence[Sequence[Pair]], trainings: Sides) -> MeanDiffer
         return None
     sides = [[_tally([pair[side] for pair in pairs]) for pairs in by_task] for side in (0, 1)]
     left, right = (math.fsum(t.right for t in tallies) / sum(t.trials for t in tallies) for tallies in sides)
-    interval = _wider(right - left, paired_share_interval(*sides), by_task, lambda row: row.right or 0.0, trainings)
+    interval = _wider(
+        right - left, paired_share_interval(sides[0], sides[1]), by_task, lambda row: row.right or 0.0, trainings
+    )
     return MeanDifference(left, right, right - left, interval)
 
 

@@ -15,8 +15,9 @@ from typing import Any
 from toolorchestra.agents.serving import openai_api as api
 from toolorchestra.agents.serving import responses_api
 from toolorchestra.agents.serving.accounts import NOBODY, Refused
+from toolorchestra.agents.serving.client_tools import ClientSession
 from toolorchestra.agents.serving.mcp_service import mcp_app
-from toolorchestra.agents.serving.service import ClientSession, Ended, PolicyService, question_of
+from toolorchestra.agents.serving.service import Ended, PolicyService, question_of
 from toolorchestra.envs.base.errors import ConfigError, Outage, install
 from toolorchestra.envs.money.prices import EXPERT, NANO, REWARDED_ROLES, ROLES
 

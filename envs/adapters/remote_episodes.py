@@ -80,10 +80,11 @@ class RemoteEpisodes:
         if len(self.live) >= self.at_once:
             raise SessionError(503, f"{self.at_once} episodes are played already; end one, or serve with more at once")
         name, (episode, _, told) = self.begun(asked)
-        named = {"session": secrets.token_urlsafe(18), "env": name, "seed": asked.get("seed")}
+        session = secrets.token_urlsafe(18)
+        named = {"session": session, "env": name, "seed": asked.get("seed")}
         account = {**named, "episode_id": asked.get("episode_id"), "task_id": episode.task_id}
         account |= {"episode_seed": told["episode_seed"], "ended": ""} | account_of(episode, 0.0)
-        one = RemoteEpisode(named["session"], episode, {}, told, account)
+        one = RemoteEpisode(session, episode, {}, told, account)
         self.live[one.session] = one
         async with one.lock:
             one.observation = await begin(episode, self._gates)
