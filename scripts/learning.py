@@ -171,7 +171,7 @@ def plane(run: Path) -> str:
     policies = json.loads((run / "summary.json").read_text(encoding="utf-8"))["policies"]
     envs = list(dict.fromkeys(one["env"] for one in policies))
     cents = [end for one in policies for end in one["cents"]["interval"]]
-    low, high, width = math.log10(min(cents) / 1.3), math.log10(max(cents) * 2.2), WIDTH / len(envs)
+    low, high, width = math.log10(min(cents) / 1.3), math.log10(max(cents) * 3.4), WIDTH / len(envs)
     parts = [f"<style>{STYLE}</style>", f'<rect class="b" width="{WIDTH}" height="{HEIGHT}"/>']
     for number, env in enumerate(envs):
         left, right = width * number + 44, width * (number + 1) - 8
@@ -181,7 +181,7 @@ def plane(run: Path) -> str:
 
         parts.append(f'<text x="{left}" y="14">{env}, {_tasks_of(policies, env)} tasks (simulated)</text>')
         parts += _grid(left, right, x, low, high)
-        parts += [shape for one in policies if one["env"] == env for shape in _point(one, x)]
+        parts += _points([one for one in policies if one["env"] == env], x)
     parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 4}" text-anchor="middle">right answers, % over ¢ a task</text>')
     style = 'font-family="sans-serif" font-size="12"'
     body = "\n".join(parts)
@@ -208,18 +208,36 @@ def _grid(left: float, right: float, x: Callable[[float], float], low: float, hi
     return parts
 
 
-def _point(one: Mapping[str, Any], x: Callable[[float], float]) -> list[str]:
-    trained = re.search(r"checkpoint:.*seed(\d+)", one["policy"])
-    name, kind = (f"trained, {trained[1]}", "t") if trained else (one["policy"], "c")
-    cents, right = one["cents"]["mean"], one["accuracy"]["value"]
-    (cheap, dear), (least, most) = one["cents"]["interval"], one["accuracy"]["interval"]
-    at, y = x(cents), _height(right)
-    return [
-        f'<line class="{kind}" x1="{x(cheap):.1f}" x2="{x(dear):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>',
-        f'<line class="{kind}" x1="{at:.1f}" x2="{at:.1f}" y1="{_height(least):.1f}" y2="{_height(most):.1f}"/>',
-        f'<circle class="{kind}" cx="{at:.1f}" cy="{y:.1f}" r="4"/>',
-        f'<text x="{at + 6:.1f}" y="{y - 6:.1f}">{name}</text>',
-    ]
+def _points(some: Sequence[Mapping[str, Any]], x: Callable[[float], float]) -> list[str]:
+    """Each policy with its intervals, and its name where no other name or point stands."""
+    parts, taken = [], [(x(one["cents"]["mean"]), _height(one["accuracy"]["value"]), 5.0, 5.0) for one in some]
+    for one in some:
+        trained = re.search(r"checkpoint:.*seed(\d+)", one["policy"])
+        name, kind = (f"trained {trained[1]}", "t") if trained else (one["policy"], "c")
+        (cheap, dear), (least, most) = one["cents"]["interval"], one["accuracy"]["interval"]
+        at, y = x(one["cents"]["mean"]), _height(one["accuracy"]["value"])
+        half = 3.2 * len(name)
+        places = [
+            (at + side * (half + 8), y + lower) for lower in (-8, 8, -20, 20, -32, 32, -44, 44) for side in (1, -1)
+        ]
+        free = [place for place in places if not any(_meet((*place, half, 5.0), other) for other in taken)]
+        middle, base = (free or places)[0]
+        taken.append((middle, base, half, 5.0))
+        parts += [
+            f'<line class="{kind}" x1="{x(cheap):.1f}" x2="{x(dear):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>',
+            f'<line class="{kind}" x1="{at:.1f}" x2="{at:.1f}" y1="{_height(least):.1f}" y2="{_height(most):.1f}"/>',
+            f'<circle class="{kind}" cx="{at:.1f}" cy="{y:.1f}" r="4"/>',
+            f'<text x="{middle:.1f}" y="{base + 4:.1f}" text-anchor="middle">{name}</text>',
+        ]
+    return parts
+
+
+Box = tuple[float, float, float, float]
+"""Middle, and half of width and height."""
+
+
+def _meet(one: Box, other: Box) -> bool:
+    return abs(one[0] - other[0]) < one[2] + other[2] and abs(one[1] - other[1]) < one[3] + other[3]
 
 
 def main(given: Sequence[str] | None = None) -> int:

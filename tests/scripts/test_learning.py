@@ -74,4 +74,4 @@ def test_the_plane_has_a_point_with_both_intervals_for_each_policy(tmp_path: Pat
     drawn = (tmp_path / "plane.svg").read_text()
     assert drawn.count("<circle") == 2
     assert drawn.count('<line class="c"') == drawn.count('<line class="t"') == 2
-    assert all(said in drawn for said in (">cheapest<", ">trained, 3<", "HLE-v0, 20 tasks (simulated)"))
+    assert all(said in drawn for said in (">cheapest<", ">trained 3<", "HLE-v0, 20 tasks (simulated)"))
