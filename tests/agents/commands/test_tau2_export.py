@@ -17,7 +17,7 @@ from tests.paths import REPOSITORY
 from tests.tau2_playing import needs_package
 from tests.two_texts import raises
 from toolorchestra.agents.commands import compare, evaluate
-from toolorchestra.agents.evaluation.rows import SEAL
+from toolorchestra.agents.evaluation.rows import AFTER, SEAL
 from toolorchestra.agents.evaluation.tau2_results import submission
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -157,7 +157,7 @@ def test_a_submission_is_of_one_policy() -> None:
 def unsealed(lines: str) -> str:
     """Rows that a test changes, without the seal that says so."""
     rows = [json.loads(line) for line in lines.splitlines()]
-    return "".join(json.dumps({key: row[key] for key in row if key != SEAL}) + "\n" for row in rows)
+    return "".join(json.dumps({key: row[key] for key in row if key not in (SEAL, AFTER)}) + "\n" for row in rows)
 
 
 @needs_package

@@ -40,20 +40,20 @@ IMITATE = LossParams("cross_entropy")
 
 
 class Apart(LocalSampler):
-    """A sampler that is verified, as one in another process is. `merges`: it is handed whole models, and holds their
-    weights as 16 bits do, though it computes in 32."""
+    """A sampler that is verified, as one in another process is. `merges`: it is handed whole models. It holds weights
+    as 16 bits do, or as told, though it computes in 32."""
 
     suspends = True
 
-    def __init__(self, model: Any, *, merges: bool) -> None:
+    def __init__(self, model: Any, *, merges: bool, holds: torch.dtype = torch.bfloat16) -> None:
         super().__init__(Decoder(model.config, CONFIG.rows, CONFIG.length, CPU, torch.float32), [STOP], 0)
-        self.takes_adapters, self.read = not merges, list[str]()
+        self.takes_adapters, self.holds, self.read = not merges, holds, list[str]()
 
     def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
         def each() -> Iterator[tuple[str, Tensor]]:
             for name, value in weights:
                 self.read.append(name)
-                yield name, value.bfloat16().float()
+                yield name, value.to(self.holds).float()
 
         super().sync(each(), version, adapter)
 
@@ -314,7 +314,11 @@ def as_built(config: TrainConfig) -> LocalEngine:
     small = {"device": "cpu", "rows": 16, "tokens_per_batch": 512, "lora_rank": min(4, config.model.lora_rank)}
     held = LocalConfig(**{**wanted, **small}, length=192, average=config.average, reference=bool(config.loss.kl_weight))
     model = build_model(VOCABULARY, hidden=32, layers=2)
-    sampler = None if config.model.sampler == "local" else Apart(model, merges=False)
+    sampler = (
+        None
+        if config.model.sampler == "local"
+        else Apart(model, merges=False, holds=getattr(torch, config.model.dtype))
+    )
     return LocalEngine(model, [STOP], held, sampler)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from toolorchestra.agents.commands import evaluate
-from toolorchestra.agents.evaluation.rows import ROWS, read_rows
+from toolorchestra.agents.evaluation.rows import ROWS, SUMMARY, read_rows
 from toolorchestra.agents.evaluation.run_files import CHANGED, whole_manifest
 from toolorchestra.envs.base import files
 from toolorchestra.envs.base.files import write_json
@@ -100,6 +100,7 @@ def test_a_changed_file_can_be_allowed_and_the_manifest_says_so(tmp_path: Path) 
     words, do, name = prices_change(tmp_path)
     assert run(tmp_path, *words) == 0
     (tmp_path / "run" / ROWS).write_text((tmp_path / "run" / ROWS).read_text().split("\n")[0] + "\n")
+    (tmp_path / "run" / SUMMARY).unlink()
     do()
     assert run(tmp_path, *words, "--resume", "--allow-changed") == 0
     assert len(list(read_rows(tmp_path / "run"))) == 3
