@@ -82,7 +82,7 @@ def test_play_shows_what_evaluate_counts(
     words = ["--env", "HLE-v0", *_arguments(HLE), "preference=sampled", "--split", "test", "--tasks", "1"]
     assert evaluate.main([*words, "--policy", policy, "--seed", str(seed), "--out", str(tmp_path)]) == 0
     (row,) = read_rows(tmp_path)
-    assert f"done: outcome {row.right or 0:g}, " in shown
+    assert f"(outcome {row.right or 0:g}); " in shown
     assert shown.count("[assistant]") == row.turns
     last = float(re.findall(r"bill after turn \d+: ([\d.]+) ¢", shown)[-1])
     assert last == pytest.approx(100 * row.agent_usd, abs=0.0005)
