@@ -78,7 +78,7 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
     """What the command wrote. At the end Ctrl-C stops the servers, and none of their processes is left."""
     folder, mark = tmp_path_factory.mktemp("serving"), uuid.uuid4().hex
     written = folder / "endpoints.toml"
-    script = [*TOOLORCHESTRA, "experts", "serve", str(servers_file(folder))]
+    script = [*TOOLORCHESTRA, "serve", "experts", str(servers_file(folder))]
     process = subprocess.Popen(
         [*script, "--out", str(written), "--logs", str(folder / "logs"), "--start-seconds", "240"],
         env={**os.environ, MARK: mark},
