@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 TOOLORCHESTRA = (sys.executable, "-m", "toolorchestra")
@@ -28,3 +28,14 @@ def ended(command: Callable[[Sequence[str]], int], words: str | Sequence[str] = 
         return command(words.split() if isinstance(words, str) else words)
     except SystemExit as left:
         return int(left.code or 0)
+
+
+def made_smaller(lines: Sequence[str], smaller: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """A page's command lines with smaller numbers, by a part of the one line that has them."""
+    made = list(lines)
+    for part, changes in smaller.items():
+        (at,) = [number for number, line in enumerate(made) if part in line]
+        for old, new in changes.items():
+            assert old in made[at], f"{old} is no part of {made[at]}"
+            made[at] = made[at].replace(old, new, 1)
+    return made

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.agents.calibration.made_outcomes import recovered
-from tests.command_line import TOOLORCHESTRA
+from tests.command_line import TOOLORCHESTRA, made_smaller
 from tests.paths import REPOSITORY
 from toolorchestra.agents.calibration.experts_fit import read_fit
 from toolorchestra.agents.calibration.goodness import coverage
@@ -50,12 +50,7 @@ def lines() -> list[str]:
     section = PAGE.read_text(encoding="utf-8").partition(SECTION)[2].partition("\n## ")[0]
     blocks = re.findall(r"^```\n(.*?)^```", section, re.M | re.S)
     found = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    for part, changes in SMALLER.items():
-        (at,) = [n for n, line in enumerate(found) if part in line]
-        for old, new in changes.items():
-            assert old in found[at], f"{old} is no part of {found[at]}"
-            found[at] = found[at].replace(old, new, 1)
-    return found
+    return made_smaller(found, SMALLER)
 
 
 def run(line: str, folder: Path) -> str:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.agents.calibration.made_outcomes import recovered
-from tests.command_line import TOOLORCHESTRA
+from tests.command_line import TOOLORCHESTRA, made_smaller
 from tests.paths import REPOSITORY
 from toolorchestra.agents.calibration.experts_fit import read_fit
 from toolorchestra.agents.calibration.goodness import coverage
@@ -65,12 +65,7 @@ def lines() -> list[str]:
     block = re.search(r"^```sh[^\n]*\n(.*?)^```", PAGE.read_text(encoding="utf-8").partition(SECTION)[2], re.M | re.S)
     assert block is not None
     found = [line.partition("  #")[0].strip() for line in block[1].replace("\\\n", " ").splitlines()]
-    for part, changes in SMALLER.items():
-        (at,) = [n for n, line in enumerate(found) if part in line]
-        for old, new in changes.items():
-            assert old in found[at], f"{old} is no part of {found[at]}"
-            found[at] = found[at].replace(old, new, 1)
-    return found
+    return made_smaller(found, SMALLER)
 
 
 def where(words: list[str], folder: Path) -> Path:

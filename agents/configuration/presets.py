@@ -42,7 +42,7 @@ def _servers(count: int) -> str:
     return ",".join(f"http://127.0.0.1:{8001 + number}/v1" for number in range(count))
 
 
-# 32 x 16 plays with leave-one-out learnt best here (docs/results/training.md), and a rate that falls far. Each of the
+# 32 x 16 plays, leave-one-out and a rate that falls far are what learns here (docs/results/training.md). Each of the
 # four optimiser steps learns from 128 plays, as many as the paper's. An adapter takes about ten times the rate of full
 # weights.
 _8B = TrainConfig(
