@@ -93,7 +93,8 @@ def test_every_command_line_is_one_that_exists() -> None:
 
 
 def test_the_blocks_about_messages_run_one_after_another() -> None:
-    text = (REPOSITORY / "docs" / "messages.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs" / "episodes.md").read_text(encoding="utf-8")
+    text = text.split("## The keys of info")[0]
     blocks = re.findall(r"```python\n(.*?)```", text, re.S)
     assert len(blocks) >= 3
-    exec(compile("\n".join(blocks), "docs/messages.md", "exec"), {})
+    exec(compile("\n".join(blocks), "docs/episodes.md", "exec"), {})

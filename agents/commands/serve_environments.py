@@ -2,7 +2,7 @@
 
     toolorchestra serve environments --env HLE-v0 split=train --env FRAMES-v0
 
-docs/trainers/http.md says how each of them is pointed here. Beyond this machine (--host) only with a token in
+docs/trainers.md says how each of them is pointed here. Beyond this machine (--host) only with a token in
 $TOOLORCHESTRA_ENVIRONMENTS_TOKEN, which clients send as "Authorization: Bearer TOKEN".
 """
 

@@ -322,7 +322,7 @@ def load_vllm() -> Any:
         except ModuleNotFoundError as err:
             raise ConfigError(
                 f"vLLM rollouts need vllm, and {err.name} is missing: {install('vllm')} on a machine with a GPU; for a "
-                'CPU see "On a CPU" in docs/vllm.md'
+                'CPU see "On a CPU" in docs/eight-billion.md'
             ) from None
     return vllm
 

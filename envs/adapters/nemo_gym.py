@@ -1,5 +1,5 @@
 """NeMo Gym's resource servers: a cookie is a session. Each call is a request, as its simple_agent and verifiers send
-them, or each turn, as its gymnasium_agent does. docs/trainers/http.md"""
+them, or each turn, as its gymnasium_agent does. docs/trainers.md"""
 
 from __future__ import annotations
 

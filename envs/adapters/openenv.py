@@ -1,4 +1,4 @@
-"""OpenEnv: each connection is a client, whose messages are reset, step, state and close. docs/trainers/http.md"""
+"""OpenEnv: each connection is a client, whose messages are reset, step, state and close. docs/trainers.md"""
 
 from __future__ import annotations
 

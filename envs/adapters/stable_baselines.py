@@ -1,4 +1,4 @@
-"""Many routing episodes as Stable-Baselines3's VecEnv. See docs/trainers/classical.md.
+"""Many routing episodes as Stable-Baselines3's VecEnv. See docs/trainers.md.
 
     envs = VecMonitor(make_vec_env("ToolOrchestra/HLE-v0", 16, seed=0, reward="scalar", preference="none"))
     PPO("MlpPolicy", envs).learn(60_000)

@@ -1,4 +1,4 @@
-"""TRL: GRPOTrainer trains on any id. docs/trainers/trl.md has the few lines that it takes.
+"""TRL: GRPOTrainer trains on any id. docs/trainers.md has the few lines that it takes.
 
 TrlRollouts is a `rollout_func`: it plays whole episodes, each with the tools, the seed and the preference of its own
 task. TRL hands it prompts and nothing else, so task_rows() writes into a prompt which task is meant.

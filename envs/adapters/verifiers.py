@@ -1,6 +1,6 @@
 """verifiers: every environment as a taskset that `vf-eval` evaluates and prime-rl trains on.
 
-verifiers listens between a harness and the model; the harness here plays an episode. See docs/trainers/verifiers.md.
+verifiers listens between a harness and the model; the harness here plays an episode. See docs/trainers.md.
 """
 
 from __future__ import annotations

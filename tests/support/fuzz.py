@@ -5,7 +5,7 @@
 
 The parser raises ActionError or reads what it would write again. A step raises nothing and fails no episode, every
 observation is JSON and UTF-8, and the bill is the sum of its charges, worked out here once more with decimals. Time
-grows with the size of a turn and no faster. `make robustness` runs the full size; docs/results/robustness.md
+grows with the size of a turn and no faster. `make robustness` runs the full size; docs/results/engine.md
 has what came of it.
 """
 

@@ -1,6 +1,6 @@
 """The parts of a reward, each by its own rule. Nothing is replayed: the episode's own state is what is looked at.
 
-The package's evaluator is wrong in some cases, which docs/differences.md lists; `corrected` mends them.
+The package's evaluator is wrong in some cases, which docs/explanation.md lists; `corrected` mends them.
 """
 
 from __future__ import annotations

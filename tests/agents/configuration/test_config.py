@@ -96,7 +96,7 @@ def test_a_run_goes_into_a_folder_of_its_preset_and_seed() -> None:
 
 
 def test_the_pretrained_model_on_a_laptop_is_small_enough_for_one() -> None:
-    """The sizes that docs/train-pretrained.md adds up: it says how many minutes each part takes."""
+    """The sizes that docs/train-laptop.md adds up: it says how many minutes each part takes."""
     config = preset("lm-cpu")
     start = config.warm_start
     assert (config.model.device, config.model.dtype, config.model.lora_rank > 0) == ("cpu", "bfloat16", True)
