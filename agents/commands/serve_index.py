@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import tyro
 
@@ -15,6 +16,7 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.retrieval.index_and_hybrid import load
 from toolorchestra.envs.retrieval.remote import IndexServer
+from toolorchestra.envs.tools.backends import read, served_embedder
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,10 @@ class ServeIndexOptions:
     """Where to listen; the default is heard on this machine alone."""
     port: int = 8765
     """0 takes a free one."""
+    backends: str = ""
+    """A file that says where the embedder is served, for an index that a served one made."""
+    gpu: bool = False
+    """Hold a flat or ivf index on the GPUs, with a GPU build of FAISS."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -36,7 +42,8 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def run(given: ServeIndexOptions) -> int:
     """Serve until Ctrl-C."""
-    with serving(load(given.folder), given.host, given.port) as server:
+    served = partial(served_embedder, read(given.backends)) if given.backends else None
+    with serving(load(given.folder, served, given.gpu), given.host, given.port) as server:
         say(f"{given.folder} at {server.url}")
         server.serve_forever()
     return DONE

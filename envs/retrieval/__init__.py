@@ -8,6 +8,9 @@ from typing import NamedTuple, Protocol
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
 
+PATIENCE_SECONDS = 120.0
+"""The longest that a search on this machine may take."""
+
 
 class Hit(NamedTuple):
     """A passage found, with the engine's own score."""
@@ -28,3 +31,8 @@ class Retriever(Protocol):
     def suspends(self) -> bool: ...
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]: ...
+
+
+def items_of(retriever: object) -> tuple[str, ...]:
+    """The rows of the price sheet that a retriever books what it used under; none of one that books nothing."""
+    return tuple(getattr(retriever, "items", ()))

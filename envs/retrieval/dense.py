@@ -1,31 +1,33 @@
-"""Dense retrieval: passages and queries as vectors of a sentence-transformers model, searched by FAISS.
+"""Dense retrieval: passages and queries as vectors of a model, in this process or behind a server, searched by FAISS.
 
-Queries that come at the same time are encoded and searched together, by one thread: so neither library is ever entered
-twice at once, which FAISS on a GPU does not survive.
+Queries that come at the same time are searched together, and where the model is here, encoded, by one thread: so
+neither library is ever entered twice at once, which FAISS on a GPU does not survive.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
+import re
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolorchestra.envs.base.errors import ConfigError, install
 from toolorchestra.envs.money.ledger import Bill
-from toolorchestra.envs.retrieval import Hit
+from toolorchestra.envs.retrieval import PATIENCE_SECONDS, Hit
 from toolorchestra.envs.retrieval.corpus import Manifest, Passages
+from toolorchestra.envs.retrieval.embeddings import ServedEmbedder, Vectors
 
-Vectors = NDArray[np.float32]
 KINDS = ("flat", "hnsw", "ivf")
+SLICE = 1 << 16
+"""Vectors that go into an index at once."""
 MOST_AT_ONCE = 64
 PROBE = "The quick brown fox jumps over the lazy dog."
 SAME_MODEL = 0.999
@@ -45,6 +47,42 @@ def faiss() -> Any:
     return found
 
 
+class Prompts(NamedTuple):
+    """What a model wants before a query and before a passage."""
+
+    query: str = ""
+    passage: str = ""
+
+
+_INSTRUCT = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
+_KNOWN: tuple[tuple[str, Prompts], ...] = (
+    ("qwen3-embedding", Prompts(_INSTRUCT)),
+    ("e5-.*instruct", Prompts(f"{_INSTRUCT} ")),
+    ("e5-", Prompts("query: ", "passage: ")),
+    ("bge-(small|base|large)-en", Prompts("Represent this sentence for searching relevant passages: ")),
+    ("bge-(small|base|large)-zh", Prompts("为这个句子生成表示以用于检索相关文章：")),
+)
+"""Prompts as the models' cards have them, by a part of the name; of others, what the model's own files say."""
+
+
+def own_prompts(model: Encoder) -> Prompts:
+    """The prompts that a model is known for, or says in its files."""
+    for pattern, known in _KNOWN:
+        if re.search(pattern, model.name.lower()):
+            return known
+    said: Mapping[str, str] = getattr(model, "prompts", {})
+    return Prompts(said.get("query") or "", said.get("document") or said.get("passage") or "")
+
+
+class Encoder(Protocol):
+    """Makes vectors of length 1."""
+
+    @property
+    def name(self) -> str: ...
+
+    def encode(self, texts: Sequence[str]) -> Vectors: ...
+
+
 class Embedder:
     """A sentence-transformers model, by its hub name, its folder, or the package that carries it."""
 
@@ -59,6 +97,7 @@ class Embedder:
         except (OSError, ValueError) as err:
             hint = f"give a folder, or a package that carries its weights: {', '.join(PACKAGED)}"
             raise ConfigError(f"embedder {name!r} cannot be loaded ({str(err)[:120]}); {hint}") from None
+        self.prompts: Mapping[str, str] = self._model.prompts
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """The vectors of some texts, each of length 1."""
@@ -87,7 +126,7 @@ def _folder_of(name: str) -> str:
 
 
 def make_index(vectors: Vectors, kind: str) -> Any:
-    """A FAISS index of unit vectors by inner product."""
+    """A FAISS index of unit vectors by inner product. They may lie on the disk: they are read slice by slice."""
     library, (count, size) = faiss(), vectors.shape
     if kind == "hnsw":
         index = library.IndexHNSWFlat(size, 32, library.METRIC_INNER_PRODUCT)
@@ -95,23 +134,49 @@ def make_index(vectors: Vectors, kind: str) -> Any:
     elif kind == "ivf":
         cells = max(1, min(4096, int(4 * count**0.5), count // 39 or 1))
         index = library.index_factory(size, f"IVF{cells},Flat", library.METRIC_INNER_PRODUCT)
-        index.train(vectors)
+        index.train(np.ascontiguousarray(vectors[:: max(1, count // (64 * cells))]))
         index.nprobe = max(8, cells // 16)
     else:
         index = library.IndexFlatIP(size)
-    index.add(vectors)
+    for start in range(0, count, SLICE):
+        index.add(np.ascontiguousarray(vectors[start : start + SLICE]))
     return index
+
+
+def open_index(folder: Path, gpu: bool) -> Any:
+    """The index of a folder, all its files as one. They are mapped into memory, not read; or copied to the GPUs."""
+    library, files = faiss(), sorted(folder.glob(f"{INDEX}*"))
+    gpus = getattr(library, "get_num_gpus", lambda: 0)()
+    if gpu and not gpus:
+        raise ConfigError("this faiss has no GPU; install faiss-gpu-cu12, or leave the GPU out")
+    opened = []
+    for number, file in enumerate(files):
+        index = library.read_index(str(file), 0 if gpu else library.IO_FLAG_MMAP_IFC)
+        if gpu and "HNSW" in type(index).__name__:
+            raise ConfigError("FAISS searches no hnsw index on a GPU; build it as flat or ivf, or leave the GPU out")
+        opened.append(library.index_cpu_to_gpu(_resources(), number % gpus, index) if gpu else index)
+    if len(opened) == 1:
+        return opened[0]
+    whole = library.IndexShards(opened[0].d, gpu, True)
+    for index in opened:
+        whole.add_shard(index)
+    return whole
+
+
+@cache
+def _resources() -> Any:
+    return faiss().StandardGpuResources()
 
 
 class _Batches:
     """Hands what is asked at the same time to one function at once, in one thread."""
 
-    def __init__(self, work: Callable[[list[tuple[str, int]]], list[list[Hit]]]) -> None:
+    def __init__(self, work: Callable[[list[tuple[str | Vectors, int]]], list[list[Hit]]]) -> None:
         self._work, self._lock = work, threading.Lock()
-        self._waiting: deque[tuple[tuple[str, int], Future[list[Hit]]]] = deque()
+        self._waiting: deque[tuple[tuple[str | Vectors, int], Future[list[Hit]]]] = deque()
         self._running = False
 
-    def ask(self, query: str, top_k: int) -> Future[list[Hit]]:
+    def ask(self, query: str | Vectors, top_k: int) -> Future[list[Hit]]:
         future: Future[list[Hit]] = Future()
         with self._lock:
             self._waiting.append(((query, top_k), future))
@@ -141,31 +206,41 @@ class Dense:
 
     suspends = True
 
-    def __init__(self, folder: Path, manifest: Manifest, passages: Passages) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, passages: Passages, served: ServedEmbedder | None, gpu: bool
+    ) -> None:
         self.passages, self._folder, self._manifest = passages, folder, manifest
-        self._index = faiss().read_index(str(folder / INDEX))
+        self._index = open_index(folder, gpu)
         if self._index.ntotal != len(passages):
             raise ConfigError(f"index {str(folder)!r} holds {self._index.ntotal} vectors for {len(passages)} passages")
-        self._model: Embedder | None = None
+        self._served, self._model = served, None if served is None else self._checked(served)
+        self._prompt = manifest.settings.get("query_prompt", "")
         self._batches = _Batches(self._find)
+        self.items = (served.name,) if served is not None else ()
+        self.patience_seconds = served.patience_seconds if served is not None else PATIENCE_SECONDS
 
-    def _loaded(self) -> Embedder:
-        """The model, checked once to be the one that made the index."""
+    def _checked(self, made: Encoder) -> Encoder:
+        """A model that is the one that made the index, by one sentence, which is on no bill."""
+        alike = float(made.encode([PROBE])[0] @ np.load(self._folder / PROBE_FILE))
+        if alike < SAME_MODEL:
+            line = "toolorchestra index build CORPUS FOLDER --engine dense --again"
+            raise ConfigError(
+                f"embedder {made.name!r} is not the one that made {str(self._folder)!r}: a test sentence is only "
+                f"{alike:.3f} alike; build the index anew: {line}"
+            )
+        return made
+
+    def _vectors(self, asked: Sequence[str | Vectors]) -> Vectors:
+        """What came as vectors, and queries encoded here."""
+        if self._served is not None:
+            return np.stack(asked)
         if self._model is None:
-            made = embedder(self._manifest.settings["embedder"])
-            alike = float(made.encode([PROBE])[0] @ np.load(self._folder / PROBE_FILE))
-            if alike < SAME_MODEL:
-                line = "toolorchestra index build CORPUS FOLDER --engine dense --again"
-                raise ConfigError(
-                    f"embedder {made.name!r} is not the one that made {str(self._folder)!r}: a test sentence is only "
-                    f"{alike:.3f} alike; build the index anew: {line}"
-                )
-            self._model = made
-        return self._model
+            self._model = self._checked(embedder(self._manifest.settings["embedder"]))
+        return self._model.encode([f"{self._prompt}{query}" for query in asked])
 
-    def _find(self, asked: list[tuple[str, int]]) -> list[list[Hit]]:
+    def _find(self, asked: list[tuple[str | Vectors, int]]) -> list[list[Hit]]:
         most = min(len(self.passages), max(k for _, k in asked))
-        scores, numbers = self._index.search(self._loaded().encode([q for q, _ in asked]), most)
+        scores, numbers = self._index.search(self._vectors([q for q, _ in asked]), most)
         out = []
         for row, (_, top_k) in enumerate(asked):
             # Rounded, so that a batch's last bit does not decide between equals.
@@ -174,8 +249,11 @@ class Dense:
         return out
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
-        """The nearest passages, best first."""
+        """The nearest passages, best first. A served model's tokens are booked."""
         if top_k < 1:
             return []
-        found: list[Hit] = await asyncio.wrap_future(self._batches.ask(query, top_k))
+        asked: str | Vectors = query
+        if self._served is not None:
+            asked = (await self._served.vectors([f"{self._prompt}{query}"], bill or Bill()))[0]
+        found: list[Hit] = await asyncio.wrap_future(self._batches.ask(asked, top_k))
         return found

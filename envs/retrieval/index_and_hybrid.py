@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,12 +18,13 @@ import numpy as np
 from toolorchestra.envs.base.errors import ConfigError, one_of
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
-from toolorchestra.envs.retrieval import Hit, Retriever, dense
+from toolorchestra.envs.retrieval import PATIENCE_SECONDS, Hit, Retriever, dense, items_of
 from toolorchestra.envs.retrieval.bm25 import Bm25, indexed, library
 from toolorchestra.envs.retrieval.corpus import MANIFEST, Manifest, Passages, write_passages
+from toolorchestra.envs.retrieval.embeddings import ServedEmbedder
 
 ENGINES = ("bm25", "dense", "hybrid", "lucene")
-BM25_FOLDER, SHARDS, BUILDING = "bm25", "vectors", "building.json"
+BM25_FOLDER, VECTORS, BUILDING = "bm25", "vectors.f32", "building.json"
 RRF_CONSTANT = 60
 DEEPER = 4
 """A fusion looks this many times deeper into each ranking than it gives back."""
@@ -35,6 +39,14 @@ class Build:
     faiss: str = "flat"
     shard: int = 512
     """Passages that are encoded and kept together; what an interruption loses at most."""
+    served: ServedEmbedder | None = None
+    """The embedder where a server has it; None: it is loaded here."""
+    query_prompt: str | None = None
+    """What stands before each query; None: the model's own."""
+    passage_prompt: str | None = None
+    """What stands before each passage; None: the model's own."""
+    file_bytes: int = 8 << 30
+    """The most bytes of vectors in one file of the index."""
 
     def __post_init__(self) -> None:
         one_of("engine", self.engine, ENGINES)
@@ -43,6 +55,19 @@ class Build:
     @property
     def is_dense(self) -> bool:
         return self.engine in ("dense", "hybrid")
+
+    @property
+    def model(self) -> dense.Encoder:
+        return self.served or dense.embedder(self.embedder)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the manifest keeps of a dense index."""
+        own = dense.own_prompts(self.model)
+        query, passage = self.query_prompt, self.passage_prompt
+        return {"embedder": self.model.name, "faiss": self.faiss, "served": self.served is not None,
+                "query_prompt": own.query if query is None else query,
+                "passage_prompt": own.passage if passage is None else passage}  # fmt: skip
 
 
 def build(
@@ -64,8 +89,8 @@ def build(
         indexed(stored).save(str(folder / BM25_FOLDER))
         progress("bm25 done")
     if how.is_dense:
-        _build_dense(stored, folder, how, digest, progress)
-        settings = {"embedder": how.embedder, "faiss": how.faiss}
+        settings = how.settings
+        _build_dense(stored, folder, how, {"corpus": digest, **settings}, progress)
     if how.engine == "lucene":
         from toolorchestra.envs.retrieval import lucene
 
@@ -79,7 +104,7 @@ def _require(how: Build) -> None:
     """Refuse what cannot be built here before anything is given up for it."""
     if how.is_dense:
         dense.faiss()
-        dense.embedder(how.embedder)
+        _ = how.model
     if how.engine == "lucene":
         from toolorchestra.envs.retrieval import lucene
 
@@ -99,40 +124,61 @@ def _versions(how: Build) -> dict[str, str]:
     return out
 
 
-def _build_dense(passages: Passages, folder: Path, how: Build, digest: str, progress: Callable[[str], None]) -> None:
-    """Encode in shards, each kept as it is done: a build that was stopped goes on behind the last one."""
-    shards = folder / SHARDS
-    shards.mkdir(exist_ok=True)
-    mark = {"corpus": digest, "embedder": how.embedder, "shard": how.shard}
-    marked = folder / BUILDING
+def _build_dense(
+    passages: Passages, folder: Path, how: Build, mark: Mapping[str, Any], progress: Callable[[str], None]
+) -> None:
+    """Encode in shards, each kept as it is done, then index file by file: a build that was stopped goes on behind what
+    is there, if it is of the same corpus and settings."""
+    vectors, marked = folder / VECTORS, folder / BUILDING
     if not marked.exists() or json.loads(marked.read_text(encoding="utf-8")) != mark:
-        for old in shards.glob("*.npy"):
-            old.unlink()
+        for old in (vectors, *folder.glob(f"{dense.INDEX}*")):
+            old.unlink(missing_ok=True)
         marked.write_text(json.dumps(mark), encoding="utf-8")
-    model = dense.embedder(how.embedder)
-    parts = []
-    for start in range(0, len(passages), how.shard):
-        file = shards / f"{start // how.shard:06d}.npy"
+    probe = how.model.encode([dense.PROBE])[0]
+    _encode(passages, vectors, how, len(probe), progress)
+    made = np.memmap(vectors, np.float32, "r", shape=(len(passages), len(probe)))
+    most = max(1, how.file_bytes // made[0].nbytes)
+    for number, start in enumerate(range(0, len(made), most)):
+        file = folder / (f"{dense.INDEX}.{number:03d}" if number else dense.INDEX)
         if not file.exists():
-            chunk = [passages[i] for i in range(start, min(start + how.shard, len(passages)))]
-            made = model.encode([f"{p.title}\n{p.text}" for p in chunk])
-            part = file.with_suffix(".part.npy")
-            np.save(part, made)
+            part = folder / "index.part"
+            dense.faiss().write_index(dense.make_index(made[start : start + most], how.faiss), str(part))
             part.replace(file)
-        parts.append(np.load(file))
-        progress(f"encoded {min(start + how.shard, len(passages))} of {len(passages)}")
-    index = dense.make_index(np.concatenate(parts), how.faiss)
-    dense.faiss().write_index(index, str(folder / dense.INDEX))
-    np.save(folder / dense.PROBE_FILE, model.encode([dense.PROBE])[0])
-    for file in shards.glob("*.npy"):
+        progress(f"indexed {min(start + most, len(made))} of {len(made)}")
+    np.save(folder / dense.PROBE_FILE, probe)
+    for file in (vectors, marked):
         file.unlink()
-    shards.rmdir()
-    marked.unlink()
-    progress("dense done")
+    progress(f"dense done{_used(how)}")
 
 
-def load(folder: str | Path) -> Retriever:
-    """The retriever of an index folder."""
+def _encode(passages: Passages, file: Path, how: Build, size: int, progress: Callable[[str], None]) -> None:
+    """Write the passages' vectors one behind the other, from the first whole shard on that is not there."""
+    row, prompt, count = 4 * size, how.settings["passage_prompt"], len(passages)
+    with file.open("ab") as out:
+        first = out.tell() // row // how.shard * how.shard if out.tell() < count * row else count
+        out.truncate(first * row)
+        began = time.monotonic()
+        for start in range(first, count, how.shard):
+            chunk = [passages[i] for i in range(start, min(start + how.shard, count))]
+            out.write(how.model.encode([f"{prompt}{p.title}\n{p.text}" for p in chunk]).tobytes())
+            out.flush()
+            os.fsync(out.fileno())
+            done = start + len(chunk)
+            rate = (done - first) / max(1e-9, time.monotonic() - began)
+            left = timedelta(seconds=round((count - done) / rate))
+            progress(f"encoded {done} of {count}, {rate:.0f} a second, {left} left")
+
+
+def _used(how: Build) -> str:
+    if how.served is None:
+        return ""
+    used = how.served.built_with.usages
+    about = "about " if any(one.estimated for one in used) else ""
+    return f"; {how.served.name} read {about}{sum(sum(one.tokens) for one in used)} tokens"
+
+
+def load(folder: str | Path, served: Callable[[str], ServedEmbedder] | None = None, gpu: bool = False) -> Retriever:
+    """The retriever of an index folder. `served` gives the embedder by its name where it is a server's."""
     folder = Path(folder)
     manifest = Manifest.read(folder)
     one_of("engine", manifest.engine, ENGINES, f"index {str(folder)!r}: ")
@@ -144,8 +190,23 @@ def load(folder: str | Path) -> Retriever:
         return Lucene(folder, passages)
     if manifest.engine == "bm25":
         return _bm25(folder, passages)
-    made = dense.Dense(folder, manifest, passages)
+    made = dense.Dense(folder, manifest, passages, _embedder_of(manifest, folder, served), gpu)
     return made if manifest.engine == "dense" else Hybrid([_bm25(folder, passages), made])
+
+
+def _embedder_of(
+    manifest: Manifest, folder: Path, served: Callable[[str], ServedEmbedder] | None
+) -> ServedEmbedder | None:
+    if not manifest.settings.get("served"):
+        return None
+    name = manifest.settings["embedder"]
+    if served is None:
+        raise ConfigError(
+            f"index {str(folder)!r} was made by {name!r} behind a server; a file of backends says where:"
+            f' [models."{name}"]',
+            command_line="--backends FILE",
+        )
+    return served(name)
 
 
 def _bm25(folder: Path, passages: Passages) -> Bm25:
@@ -164,6 +225,8 @@ class Hybrid:
     def __init__(self, retrievers: Sequence[Retriever]) -> None:
         self.retrievers = tuple(retrievers)
         self.suspends = any(r.suspends for r in self.retrievers)
+        self.items = tuple(item for r in self.retrievers for item in items_of(r))
+        self.patience_seconds = max(getattr(r, "patience_seconds", PATIENCE_SECONDS) for r in self.retrievers)
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """The best of all rankings together, best first."""

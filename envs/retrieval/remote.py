@@ -17,22 +17,77 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, WrongSetting, one_line
 from toolorchestra.envs.base.http_client import MOST_AT_ONCE, MOST_READ_BYTES, HttpPoster
 from toolorchestra.envs.base.secrets import key_in
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
-from toolorchestra.envs.money.prices import TOOL, Usage
-from toolorchestra.envs.retrieval import Hit, Retriever
+from toolorchestra.envs.money.prices import TOOL, Tokens, Usage
+from toolorchestra.envs.retrieval import Hit, Retriever, items_of
 
+T = TypeVar("T")
 TOKEN_ENV = "TOOLORCHESTRA_INDEX_TOKEN"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MOST_BODY, MOST_HITS = 1 << 16, 1000
 DEADLINE_SECONDS, RETRIES = 30.0, 3
-_PASSING = (408, 429)
+FIRST_PAUSE_SECONDS, _JITTER = 0.4, random.Random()
+_PASSING = (408, 409, 425, 429)
 """Refusals that pass: too slow, too many at once."""
+
+
+class Refused(Exception):
+    """A server refuses the request itself: asked again, it would say the same."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"{status}: {text[:200]}")
+        self.status = status
+
+
+async def asked(
+    servers: Sequence[HttpPoster],
+    path: str,
+    body: Mapping[str, Any],
+    retries: int,
+    read: Callable[[Mapping[str, Any]], T],
+    unread: Callable[[], None] = lambda: None,
+) -> T:
+    """What `read` makes of a server's reply. A request is made again while what goes wrong may pass, with the next
+    server; then it is an Outage. `unread` is called for each that may have been served and was not read."""
+    problem = ""
+    for attempt in range(retries + 1):
+        poster = servers[attempt % len(servers)]
+        status, text, after = await poster.post(path, body, unread)
+        problem = f"{status or 'no answer'}: {text[:200]}"
+        if status == 200:
+            try:
+                return read(_object(text, unread))
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:
+                problem = f"the reply cannot be read: {type(err).__name__}: {err}"
+        elif 300 <= status < 500 and status not in _PASSING:
+            raise Refused(status, text)
+        pause = after if after is not None else FIRST_PAUSE_SECONDS * 2**attempt * _JITTER.uniform(0.5, 1.0)
+        if attempt == retries or pause > poster.deadline_seconds:
+            break
+        await asyncio.sleep(pause)
+    raise Outage(f"{servers[0].base_url}/{path} did not answer: {problem}")
+
+
+def _object(text: str, unread: Callable[[], None]) -> Mapping[str, Any]:
+    try:
+        reply = json.loads(text)
+        if isinstance(reply, Mapping):
+            return reply
+    except (ValueError, RecursionError):
+        pass
+    unread()
+    raise ValueError(f"a JSON object expected, got {text[:80]!r}")
+
+
+def patience(retries: int, deadline_seconds: float) -> float:
+    """The longest that asked() can take, pauses included."""
+    return (retries + 1) * (deadline_seconds + 10)
 
 
 class IndexServer(ThreadingHTTPServer):
@@ -69,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/health":
-            self._say(200, {"status": "ok"})
+            self._say(200, {"status": "ok", "bills": list(items_of(self.server.retriever))})
         else:
             self._say(404, {"error": "GET /health or POST /search"})
 
@@ -89,12 +144,14 @@ class _Handler(BaseHTTPRequestHandler):
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             self._say(400, {"error": 'a JSON object {"query", "top_k"} expected'})
             return
+        bill = Bill()
         try:
-            hits = asyncio.run(self.server.retriever.search(query, top_k))
+            hits = asyncio.run(self.server.retriever.search(query, top_k, bill))
         except (ToolError, LookupError, OSError, RuntimeError, ValueError) as err:  # an index's, or what it stands on
             self._say(500, {"error": f"{type(err).__name__}: {err}"})
             return
-        self._say(200, {"hits": [[asdict(h.passage), h.score] for h in hits]})
+        used = [[u.item, sum(u.tokens), u.seconds, u.estimated] for u in bill.usages]
+        self._say(200, {"hits": [[asdict(h.passage), h.score] for h in hits], "used": used})
 
     def _say(self, status: int, said: dict[str, Any], close: bool = False) -> None:
         data = json.dumps(said).encode()
@@ -115,7 +172,7 @@ class Remote:
     """Searches an index that another process serves (`toolorchestra index serve`)."""
 
     suspends = True
-    patience_seconds = (RETRIES + 1) * (DEADLINE_SECONDS + 5)
+    patience_seconds = patience(RETRIES, DEADLINE_SECONDS)
 
     def __init__(self, url: str) -> None:
         self._poster = HttpPoster(url.rstrip("/"), key_in(TOKEN_ENV), DEADLINE_SECONDS)
@@ -125,26 +182,31 @@ class Remote:
             told = f"{found.status or 'no answer'}: {found.text[:200]}"
             line = "toolorchestra index serve FOLDER --port PORT"
             raise ConfigError(f"no index server at {self.url} ({told}); start one: {line}")
+        self.items = _bills_in(found.text)
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
-        """The passages that the server finds for a query. Asks again up to RETRIES times, unless the server
-        refuses the request itself."""
-        problem = ""
-        for attempt in range(RETRIES + 1):
-            status, text, _ = await self._poster.post("search", {"query": query, "top_k": top_k})
-            if status == 401:
-                raise WrongSetting(f"{self.url} wants its token: export {TOKEN_ENV}=...")
-            problem = f"{status or 'no answer'}: {text[:200]}"
-            if status == 200:
-                try:
-                    return [Hit(Passage(**passage), score) for passage, score in json.loads(text)["hits"]]
-                except (ValueError, KeyError, TypeError, RecursionError) as err:
-                    problem = f"{type(err).__name__}: {err}"
-            if 300 <= status < 500 and status not in _PASSING:
-                raise Outage(f"the index server at {self.url} refuses a search: {problem}")
-            if attempt < RETRIES:
-                await asyncio.sleep(0.2 * 2**attempt)
-        raise Outage(f"the index server at {self.url} did not answer: {problem}")
+        """The passages that the server finds for a query. What it used for them is booked here."""
+
+        def read(reply: Mapping[str, Any]) -> list[Hit]:
+            for item, tokens, seconds, estimated in reply.get("used", ()):
+                (bill or Bill()).add(Usage(item, TOOL, Tokens(int(tokens)), seconds=seconds, estimated=estimated))
+            return [Hit(Passage(**passage), score) for passage, score in reply["hits"]]
+
+        try:
+            return await asked([self._poster], "search", {"query": query, "top_k": top_k}, RETRIES, read)
+        except Refused as err:
+            if err.status == 401:
+                raise WrongSetting(f"{self.url} wants its token: export {TOKEN_ENV}=...") from None
+            raise Outage(f"the index server at {self.url} refuses a search: {err}") from None
+
+
+def _bills_in(health: str) -> tuple[str, ...]:
+    """The rows of the price sheet that a search of a served index can bill; none of one that does not say."""
+    try:
+        bills = json.loads(health)["bills"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ()
+    return tuple(item for item in bills if isinstance(item, str)) if isinstance(bills, list) else ()
 
 
 # -- web search by Tavily: one search, then the text of the pages found. Billed by the piece, on the price sheet -------
@@ -183,12 +245,11 @@ class Tavily:
         if not key:
             raise ConfigError(f"web search needs a key: export {service.key_env}=...")
         self._poster = HttpPoster(service.base_url, key, service.deadline_seconds, service.at_once, service.reply_bytes)
-        self._jitter = random.Random()
 
     @property
     def patience_seconds(self) -> float:
         """The longest that a search can take."""
-        return 2 * (self.service.retries + 1) * (self.service.deadline_seconds + 10)
+        return 2 * patience(self.service.retries, self.service.deadline_seconds)
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """Search, and read the pages. Each is booked when its reply is there: the pages that could be read, and the
@@ -213,32 +274,16 @@ class Tavily:
         return sorted(hits, key=lambda h: (-h.score, h.passage.doc_id))
 
     async def _post(self, path: str, body: Mapping[str, Any], unread: Callable[[], None]) -> Mapping[str, Any]:
-        problem = ""
-        for attempt in range(self.service.retries + 1):
-            status, text, after = await self._poster.post(path, body, unread)
-            if status == 200:
-                try:
-                    reply = json.loads(text)
-                except (ValueError, RecursionError):
-                    reply = None
-                if isinstance(reply, Mapping):
-                    return reply
-                unread()
-                text = "the reply is not a JSON object"
-            if status in (401, 403):
-                raise WrongSetting(f"Tavily refused the key in ${self.service.key_env} ({status})")
-            if 300 <= status < 400:
-                raise WrongSetting(f"Tavily's address {text}")
-            if status in (432, 433):
-                raise Outage(f"Tavily: the plan's limit is used up ({status})")
-            if 400 <= status < 500 and status not in (408, 429):
-                raise ToolError(f"the web search refused the query ({status}): {text[:200]}")
-            problem = f"{status or 'no answer'}: {text[:200]}"
-            pause = after if after is not None else 0.5 * 2**attempt * self._jitter.uniform(0.5, 1.0)
-            if attempt == self.service.retries or pause > self.service.deadline_seconds:
-                break
-            await asyncio.sleep(pause)
-        raise Outage(f"Tavily {path} did not answer: {problem}")
+        try:
+            return await asked([self._poster], path, body, self.service.retries, lambda reply: reply, unread)
+        except Refused as err:
+            if err.status in (401, 403):
+                raise WrongSetting(f"Tavily refused the key in ${self.service.key_env} ({err.status})") from None
+            if err.status < 400:
+                raise WrongSetting(f"Tavily's address {err}") from None
+            if err.status in (432, 433):
+                raise Outage(f"Tavily: the plan's limit is used up ({err.status})") from None
+            raise ToolError(f"the web search refused the query: {err}") from None
 
 
 def _unconfirmed(item: str, units: int) -> Usage:

@@ -10,7 +10,7 @@ from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.models.endpoints import ANY, Endpoints
 from toolorchestra.envs.money.prices import PriceSheet, brief_offer, item_prices, offer_line
-from toolorchestra.envs.retrieval import Retriever
+from toolorchestra.envs.retrieval import Retriever, items_of
 from toolorchestra.envs.sandbox import Interpreter
 from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult, answer
 from toolorchestra.envs.tools.code import Code, Computed
@@ -46,7 +46,7 @@ class Backends:
         if self.endpoints is None:
             return sheet
         own = [name for name in self.endpoints.models if name != ANY]
-        asked = [name for name in config.models if self.endpoints.names(name)]
+        asked = [name for name in (*config.models, *items_of(self.retriever)) if self.endpoints.names(name)]
         return self.endpoints.priced(sheet, list(dict.fromkeys([*asked, *self.judges, *own])))
 
 

@@ -28,7 +28,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.cassette import Cassette
@@ -40,6 +40,9 @@ from toolorchestra.envs.sandbox import Bounds, Interpreter
 from toolorchestra.envs.sandbox.e2b_and_monty import UNSAFE, interpreter
 from toolorchestra.envs.tools.assemble import Backends
 from toolorchestra.envs.tools.cassette_backends import RecordedInterpreter, RecordedModels, RecordedRetriever
+
+if TYPE_CHECKING:
+    from toolorchestra.envs.retrieval.embeddings import ServedEmbedder
 
 EXAMPLE = """\
 [endpoints.local]
@@ -196,7 +199,7 @@ class Backing:
             raise ConfigError(f"{wanted.where}: a cassette of mode {wanted.mode!r} needs a path")
         replayed = wanted.mode == "replay"
         self._models = _models(wanted) if wanted.endpoints and not replayed else None
-        self._retriever = _index(wanted.index) if wanted.index not in ("", EMBEDDED) and not replayed else None
+        self._retriever = _index(wanted) if wanted.index not in ("", EMBEDDED) and not replayed else None
         self._web = _web(wanted) if wanted.web and not replayed else None
         self._interpreter = _sandbox(wanted) if wanted.sandbox and not replayed else None
 
@@ -287,14 +290,25 @@ def _models(wanted: NamedBackends) -> ChatModel:
     return OpenAiModels(wanted.endpoints)
 
 
-def _index(folder: str) -> Retriever:
-    if folder.startswith(("http://", "https://")):
+def _index(wanted: NamedBackends) -> Retriever:
+    if wanted.index.startswith(("http://", "https://")):
         from toolorchestra.envs.retrieval.remote import Remote
 
-        return Remote(folder)
+        return Remote(wanted.index)
     from toolorchestra.envs.retrieval.index_and_hybrid import load
 
-    return load(folder)
+    return load(wanted.index, lambda name: served_embedder(wanted, name))
+
+
+def served_embedder(wanted: NamedBackends, name: str) -> ServedEmbedder:
+    """The embedding model of a name, where the file says that it is served."""
+    from toolorchestra.envs.retrieval.embeddings import EmbeddingServer, ServedEmbedder
+
+    if wanted.endpoints is None or not wanted.endpoints.names(name):
+        raise ConfigError(f'{wanted.where} does not say where the embedder is served; add [models."{name}"] to it')
+    served, ends = wanted.endpoints.served(name), wanted.endpoints.endpoints
+    servers = [EmbeddingServer(ends[one].base_url, ends[one].key_env, ends[one].in_flight) for one in served.endpoints]
+    return ServedEmbedder(name, servers, served.model, served.deadline_seconds, served.retries, served.extra)
 
 
 def _web(wanted: NamedBackends) -> Retriever:

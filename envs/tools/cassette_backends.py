@@ -25,7 +25,7 @@ from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.models.simulated import SimulatedModels
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import Tokens, Usage
-from toolorchestra.envs.retrieval import CachedHits, Hit, Retriever
+from toolorchestra.envs.retrieval import CachedHits, Hit, Retriever, items_of
 from toolorchestra.envs.sandbox import Execution, Interpreter
 
 _ABOUT = "about"
@@ -200,6 +200,16 @@ class RecordedRetriever:
         self.live = live
         self.suspends = live is not None and live.suspends and cassette.mode != "replay"
         self._tape = Tape(kind, cassette, self.suspends)
+        self.items = items_of(live) or self._recorded_items()
+        if live is not None and self.items and cassette.mode != "replay":
+            self._tape.about({"items": list(self.items)})
+
+    def _recorded_items(self) -> tuple[str, ...]:
+        row = self._tape.cassette.first(digest(_ABOUT, {"of": self._tape.kind}))
+        if self.live is not None or row is None:
+            return ()
+        with self._tape.reading():
+            return tuple(_text(item) for item in row["reply"]["items"])
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """The passages found for a query, from the cassette or from the live retriever."""

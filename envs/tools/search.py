@@ -9,7 +9,7 @@ from typing import NamedTuple
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask, limits_of
 from toolorchestra.envs.money.prices import TOOL, Usage
-from toolorchestra.envs.retrieval import CachedHits, Retriever
+from toolorchestra.envs.retrieval import CachedHits, Retriever, items_of
 from toolorchestra.envs.tools import ToolContext, ToolResult
 from toolorchestra.envs.tools.question_material import QuestionMaterial, brief
 
@@ -80,7 +80,7 @@ class Search:
     @property
     def items(self) -> tuple[str, ...]:
         """The rows of the price sheet that a call of this tool can bill."""
-        return (self.item,)
+        return (self.item, *items_of(self.retriever))
 
     def _usages(self, _pages: int) -> tuple[Usage, ...]:
         return (Usage(self.item, TOOL, seconds=self.seconds),)

@@ -139,34 +139,6 @@ def test_fusion_adds_up_reciprocal_ranks() -> None:
 
 
 @needs_dense
-def test_an_interrupted_dense_build_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    class Stop(Exception):
-        pass
-
-    def stop_at_the_second(said: str) -> None:
-        if said.startswith("encoded 128"):
-            raise Stop
-
-    how = Build("dense", shard=64)
-    with pytest.raises(Stop):
-        build(CORPUS, tmp_path / "i", how, progress=stop_at_the_second)
-    with pytest.raises(ConfigError, match="unfinished"):
-        load(tmp_path / "i")
-    shards = sorted((tmp_path / "i" / "vectors").glob("*.npy"))
-    assert len(shards) == 2
-    before = shards[0].stat().st_mtime_ns
-    marks: list[int] = []
-
-    def see(said: str) -> None:
-        if said.startswith("encoded 64"):
-            marks.append(shards[0].stat().st_mtime_ns)
-
-    build(CORPUS, tmp_path / "i", how, progress=see)
-    assert marks == [before]
-    assert search(load(tmp_path / "i"), QUERIES[0])[0].passage == CORPUS[0]
-
-
-@needs_dense
 def test_another_embedder_than_the_index_was_made_with_is_refused(tmp_path: Path) -> None:
     build(CORPUS[:40], tmp_path / "i", Build("dense"))
     probe = tmp_path / "i" / dense.PROBE_FILE
