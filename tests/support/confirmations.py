@@ -90,7 +90,6 @@ class Played(NamedTuple):
 
     solved: bool
     unasked: tuple[str, ...]
-    messages: Sequence[object]
 
 
 class Talk:
@@ -167,15 +166,15 @@ class Talk:
     def play(self, task: SqlTask, seed: int, turns: Iterator[str]) -> Played:
         """One episode."""
         options = {"episode_seed": seed, "task_id": f"toolscale/{self.domain.name}/{task.task_id}"}
-        observation, _ = self.env.reset(options=options)
+        self.env.reset(options=options)
         reward, ended = 0.0, False
         for text in turns:
-            observation, reward, terminated, truncated, _ = self.env.step(text)
+            _, reward, terminated, truncated, _ = self.env.step(text)
             if ended := terminated or truncated:
                 break
         world = self.env.episode.world if self.env.episode else None
         assert isinstance(world, SqlWorld)
-        return Played(ended and reward == 1.0, world.unasked, observation["messages"])
+        return Played(ended and reward == 1.0, world.unasked)
 
 
 def _with_a_wrong_value(task: SqlTask, question: str) -> str | None:

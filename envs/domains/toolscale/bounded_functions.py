@@ -101,18 +101,11 @@ def _dated(name: str) -> Callable[..., Any]:
     return dated
 
 
-def _clock(name: str) -> Callable[..., Any]:
-    def clock() -> Any:
-        raise _refused(f"{name} reads the clock of the machine; use :now or :today")
+def _refusing(why: str) -> Callable[..., Any]:
+    def refusing(*_: Any) -> Any:
+        raise _refused(why)
 
-    return clock
-
-
-def _chance(name: str) -> Callable[..., Any]:
-    def chance(*_: Any) -> Any:
-        raise _refused(f"{name}() gives something else each time, which would break replays")
-
-    return chance
+    return refusing
 
 
 def _formatted(*values: Any) -> Any:
@@ -170,9 +163,10 @@ def _trimmed(name: str) -> Callable[..., Any]:
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: _dated(name) for name in _DATES},
-    **{name: _clock(name) for name in _CLOCKS},
+    **{name: _refusing(f"{name} reads the clock of the machine; use :now or :today") for name in _CLOCKS},
     **{name: _trimmed(name) for name in ("trim", "ltrim", "rtrim")},
-    **{name: _chance(name) for name in ("random", "randomblob")},
+    "random": _refusing("random() gives something else each time, which would break replays"),
+    "randomblob": _refusing("randomblob() gives something else each time, which would break replays"),
     "printf": _formatted,
     "format": _formatted,
     "instr": _found,

@@ -349,11 +349,6 @@ class SqlDatabase:
         else:
             copy.connection.close()
 
-    def base_row(self, table: str, rowid: int) -> tuple[Value, ...] | None:
-        """A seed row; seed rows are numbered from 1 in their order."""
-        rows = self.domain.tables[table].rows
-        return rows[rowid - 1] if 1 <= rowid <= len(rows) else None
-
 
 class DatabaseSession:
     """One episode's view of the database. Not thread-safe. Gives its copy back when it is closed or forgotten."""
@@ -388,7 +383,8 @@ class DatabaseSession:
         for name, rowid, made in execute(f"SELECT * FROM {LOG}").fetchall():
             columns = ", ".join(self.database.domain.tables[name].columns)
             now = execute(f"SELECT {columns} FROM {name} WHERE rowid = ?", (rowid,)).fetchone()
-            before = self.database.base_row(name, rowid)
+            rows = self.database.domain.tables[name].rows  # numbered from 1 in their order
+            before = rows[rowid - 1] if 1 <= rowid <= len(rows) else None
             if now != before:
                 # A row that is made may get the place of a seed row that is gone.
                 both = made and before is not None and now is not None

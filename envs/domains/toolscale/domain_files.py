@@ -41,11 +41,13 @@ def wrong_with(template: str) -> str:
     return ""
 
 
-def _object(required: str, **properties: Any) -> dict[str, Any]:
+def object_of(required: str, **properties: Any) -> dict[str, Any]:
+    """The schema of an object, with the names of the keys that it must have."""
     return {"type": "object", "properties": properties, "required": required.split()}
 
 
-def _list(items: Any) -> dict[str, Any]:
+def list_of(items: Any) -> dict[str, Any]:
+    """The schema of a list."""
     return {"type": "array", "items": items}
 
 
@@ -53,42 +55,39 @@ TEXT: dict[str, Any] = {"type": "string"}
 MAYBE: dict[str, Any] = {"type": ["string", "null"]}
 WHOLE: dict[str, Any] = {"type": "integer", "minimum": 0}
 FREE: dict[str, Any] = {"type": "object", "additionalProperties": True}
-TEXTS = _list(TEXT)
+BOOLEAN: dict[str, Any] = {"type": "boolean"}
+TEXTS = list_of(TEXT)
 
-MANIFEST_SCHEMA = _object(
+MANIFEST_SCHEMA = object_of(
     "name subject clock content_hash generator counts",
     name=TEXT,
     subject=TEXT,
     clock=TEXT,
-    held_out={"type": "boolean"},
+    held_out=BOOLEAN,
     content_hash=TEXT,
-    generator=_object("seed spec_hash", seed={"type": "integer"}, spec_hash=TEXT),
-    process=_object(
-        "ways confirm caller own",
-        ways=_list(TEXTS),
-        confirm={"type": "boolean"},
-        caller=TEXT,
-        own=FREE,
-    ),
-    counts={"type": "object", "additionalProperties": True},
+    generator=object_of("seed spec_hash", seed={"type": "integer"}, spec_hash=TEXT),
+    process=object_of("ways confirm caller own", ways=list_of(TEXTS), confirm=BOOLEAN, caller=TEXT, own=FREE),
+    counts=FREE,
 )
 
-TABLE_SCHEMA = _object("table key columns", table=TEXT, key=TEXT, columns=TEXTS)
+TABLE_SCHEMA = object_of("table key columns", table=TEXT, key=TEXT, columns=TEXTS)
 
-TOOL_SCHEMA = _object(
+TOOL_SCHEMA = object_of(
     "name kind description parameters returns",
     name=TEXT,
     kind={"type": "string", "enum": ["read", "write"]},
     description=TEXT,
     parameters=FREE,
     optional=TEXTS,
-    steps=_list(_object("", let=TEXT, check=TEXT, do=TEXT, error=TEXT)),
-    returns=_object("", row=TEXT, rows=TEXT),
-    transfers={"type": "boolean"},
+    steps=list_of(object_of("", let=TEXT, check=TEXT, do=TEXT, error=TEXT)),
+    returns=object_of("", row=TEXT, rows=TEXT),
+    transfers=BOOLEAN,
 )
 
-_FACT = _object("label asked", label=TEXT, asked=TEXTS, value=TEXT)
-_ACTION = _object(
+FACT = object_of("label asked", label=TEXT, asked=TEXTS, value=TEXT)
+FIRST = {"kind": {"type": "string", "enum": ["corrects", "changes_mind", "negotiates"]}, "say": TEXTS, "then": TEXTS}
+ENDING = {"type": "string", "enum": ["serve", "refuse", "transfer"]}
+_ACTION = object_of(
     "action_id requestor name arguments",
     action_id=TEXT,
     requestor={"type": "string", "enum": ["assistant"]},
@@ -97,30 +96,25 @@ _ACTION = _object(
     info=MAYBE,
     compare_args={"type": ["array", "null"]},
 )
-_REQUEST = _object(
+_REQUEST = object_of(
     "intent ending say actions",
     intent=TEXT,
-    ending={"type": "string", "enum": ["serve", "refuse", "transfer"]},
+    ending=ENDING,
     say=TEXTS,
-    facts=_list(_FACT),
-    actions=_list(WHOLE),
+    facts=list_of(FACT),
+    actions=list_of(WHOLE),
     inform=TEXTS,
     pushback=TEXT,
-    first=_object(
-        "kind say then",
-        kind={"type": "string", "enum": ["corrects", "changes_mind", "negotiates"]},
-        say=TEXTS,
-        then=TEXTS,
-    ),
+    first=object_of("kind say then", **FIRST),
     branch=TEXT,
 )
-_WRONG = _object(
+_WRONG = object_of(
     "kind request calls",
     kind={"type": "string", "enum": ["candidate", "uncomputed", "branch", "first_said"]},
     request=WHOLE,
-    calls=_list({"type": "array"}),
+    calls=list_of({"type": "array"}),
 )
-_INSTRUCTIONS = _object(
+_INSTRUCTIONS = object_of(
     "domain reason_for_call known_info task_instructions",
     domain=TEXT,
     reason_for_call=TEXT,
@@ -129,34 +123,34 @@ _INSTRUCTIONS = _object(
     task_instructions=TEXT,
 )
 
-TASK_SCHEMA = _object(
+TASK_SCHEMA = object_of(
     "id user_scenario evaluation_criteria toolscale",
     id=TEXT,
-    description=_object("", purpose=MAYBE, relevant_policies=MAYBE, notes=MAYBE),
-    user_scenario=_object("instructions", persona=MAYBE, instructions=_INSTRUCTIONS),
+    description=object_of("", purpose=MAYBE, relevant_policies=MAYBE, notes=MAYBE),
+    user_scenario=object_of("instructions", persona=MAYBE, instructions=_INSTRUCTIONS),
     ticket=MAYBE,
     initial_state={"type": "null"},
-    evaluation_criteria=_object(
+    evaluation_criteria=object_of(
         "actions communicate_info reward_basis",
-        actions=_list(_ACTION),
+        actions=list_of(_ACTION),
         env_assertions={"type": ["array", "null"]},
         communicate_info=TEXTS,
         nl_assertions={"type": ["array", "null"]},
         reward_basis=TEXTS,
     ),
-    toolscale=_object(
+    toolscale=object_of(
         "split difficulty end_states facts requests identify",
         split={"type": "string", "enum": ["train", "validation", "test", "heldout"]},
         difficulty={"type": "integer", "minimum": 1, "maximum": 5},
         end_states=TEXTS,
-        alternatives=_list(_list(_ACTION)),
-        facts=_list(_FACT),
-        requests=_list(_REQUEST),
+        alternatives=list_of(list_of(_ACTION)),
+        facts=list_of(FACT),
+        requests=list_of(_REQUEST),
         identify=WHOLE,
         cost=FREE,
         caller=TEXT,
         computed=TEXTS,
-        wrong=_list(_WRONG),
+        wrong=list_of(_WRONG),
         hardness=FREE,
     ),
 )

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from toolorchestra.envs.domains.toolscale.grading import mentions
@@ -66,21 +67,51 @@ class _Wanted(NamedTuple):
 class FollowedRequests:
     """A task's requests as its user follows them. `writes` names the tools that change something."""
 
-    __slots__ = ("_changes", "_own", "_requests", "_task", "_verbs", "_wanted", "_words", "_writes", "changing")
+    __slots__ = ("_along", "_changes", "_own", "_task", "_wanted", "_writes", "changing", "verbs", "words")
 
     def __init__(self, task: SqlTask, writes: frozenset[str]) -> None:
         self._task = task
         self._writes = writes
-        paths = (task.actions, *task.alternatives)
-        self._requests = tuple(requests_along(task, path) for path in paths)
-        along = (_along(path, of_path, writes) for path, of_path in zip(paths, self._requests, strict=True))
-        self._wanted: tuple[tuple[_Wanted, ...], ...] = tuple(zip(*along, strict=True))
-        self.changing = frozenset(n for n, ways in enumerate(self._wanted) if any(wanted.own for wanted in ways))
+        self._along = tuple((path, requests_along(task, path)) for path in (task.actions, *task.alternatives))
+        wanted = (_wanted_along(path, requests, writes) for path, requests in self._along)
+        self._wanted: tuple[tuple[_Wanted, ...], ...] = tuple(zip(*wanted, strict=True))
+        numbers = range(len(task.requests))
+        self.changing = frozenset(n for n in numbers if any(wanted.own for wanted in self._wanted[n]))
         """The requests that change something."""
+        self.words = tuple(map(self._words_of, numbers))
+        """The words that a proposal to settle each request is likely to share; see content."""
+        self._changes = tuple(map(self._changes_of, numbers))
+        spoken = (" ".join(map(spoken_call, self._calls_of(n))) for n in numbers)
+        self.verbs = tuple(frozenset(words.lower().replace("_", " ").split()) for words in spoken)
+        """The words that the calls which change something are made of, whole and in lower case, for each request."""
         self._own: dict[frozenset[int], dict[int, list[set[str]]]] = {}
-        self._words: dict[int, frozenset[str]] = {}
-        self._changes: dict[int, frozenset[frozenset[str]]] = {}
-        self._verbs: dict[int, frozenset[str]] = {}
+
+    def _paths(self, number: int) -> Iterator[list[GoldCall]]:
+        """The calls that settle a request, on each path."""
+        for path, requests in self._along:
+            yield [path[at] for at in requests[number].actions]
+
+    def _ways(self, number: int) -> Iterator[list[GoldCall]]:
+        """Those that change something."""
+        for calls in self._paths(number):
+            yield [call for call in calls if call.name in self._writes]
+
+    def _calls_of(self, number: int) -> Iterator[GoldCall]:
+        return chain.from_iterable(self._ways(number))
+
+    def _words_of(self, number: int) -> frozenset[str]:
+        request = self._task.requests[number]
+        parts = [*request.say, request.intent.replace("_", " "), *(fact.value for fact in request.facts)]
+        if request.first:
+            parts += [*request.first.say, *request.first.then]
+        parts += map(spoken_call, chain.from_iterable(self._paths(number)))
+        return content(" ".join(parts))
+
+    def _changes_of(self, number: int) -> frozenset[frozenset[str]]:
+        """The words of the changes that a request needs, one set for each that has two or more."""
+        found = {content(spoken_call(call)) for call in self._calls_of(number)}
+        found |= {content(" ".join(map(spoken_call, way))) for way in self._ways(number)}
+        return frozenset(change for change in found if len(change) > 1)
 
     def leaves_a_trace(self, number: int) -> bool:
         """Whether the user can notice that a request is settled; one that is to be refused leaves no trace."""
@@ -117,18 +148,6 @@ class FollowedRequests:
         then, later = progress._replace(calls=progress.calls[:calls]), range(first, len(self._task.requests))
         return any(self.settled(n, progress, text) and not self.settled(n, then, "") for n in later)
 
-    def words(self, number: int) -> frozenset[str]:
-        """The words that a proposal to settle a request is likely to share; see content."""
-        if number not in self._words:
-            request = self._task.requests[number]
-            parts = [*request.say, request.intent.replace("_", " "), *(fact.value for fact in request.facts)]
-            if request.first:
-                parts += [*request.first.say, *request.first.then]
-            for path, requests in zip((self._task.actions, *self._task.alternatives), self._requests, strict=True):
-                parts += [spoken_call(path[at]) for at in requests[number].actions]
-            self._words[number] = frozenset(content(" ".join(parts)))
-        return self._words[number]
-
     def named(self, number: int, text: str, progress: EpisodeSoFar) -> bool:
         """Whether a text names a change that a request needs and that has not been made: three of its words and values,
         or all where there are fewer."""
@@ -136,16 +155,7 @@ class FollowedRequests:
 
     def _named(self, number: int, text: str) -> bool:
         said = content(text)
-        return any(len(said & change) >= min(NAMED, len(change)) for change in self._changes_of(number))
-
-    def _ways(self, number: int) -> Iterator[list[GoldCall]]:
-        """The calls that change something for a request, on each path."""
-        for path, requests in zip((self._task.actions, *self._task.alternatives), self._requests, strict=True):
-            yield [path[at] for at in requests[number].actions if path[at].name in self._writes]
-
-    def _calls_of(self, number: int) -> Iterator[GoldCall]:
-        for way in self._ways(number):
-            yield from way
+        return any(len(said & change) >= min(NAMED, len(change)) for change in self._changes[number])
 
     def settled_by(self, made: GoldCall) -> frozenset[int]:
         """The requests that a change is for: those with a call of the tool whose arguments are most like its own; none
@@ -172,8 +182,11 @@ class FollowedRequests:
         ]
         if not spelt:
             return open_
-        rest, others = content(text).difference(*map(self._all_words, spelt)), open_.difference(spelt)
-        named = (n for n in others if rest & self.words(n) or any(mentions(text, v) for way in own[n] for v in way))
+        rest, others = content(text), open_.difference(spelt)
+        for number in spelt:  # but for its words, and those of its arguments' names
+            names = " ".join(name.replace("_", " ") for call in self._calls_of(number) for name in call.arguments)
+            rest -= self.words[number] | content(names)
+        named = (n for n in others if rest & self.words[n] or any(mentions(text, v) for way in own[n] for v in way))
         return frozenset([*spelt, *named])
 
     def _own_values(self, numbers: Collection[int]) -> dict[int, list[set[str]]]:
@@ -184,29 +197,9 @@ class FollowedRequests:
         others = {n: [way for other in numbers if other != n for way in values[other]] for n in numbers}
         return {n: [way.difference(*others[n]) for way in values[n]] for n in numbers}
 
-    def _all_words(self, number: int) -> frozenset[str]:
-        """The words of a request, and those of its arguments' names."""
-        names = " ".join(name.replace("_", " ") for call in self._calls_of(number) for name in call.arguments)
-        return self.words(number) | content(names)
-
-    def _changes_of(self, number: int) -> frozenset[frozenset[str]]:
-        """The words of the changes that a request needs, one set for each that has two or more."""
-        if number not in self._changes:
-            found = {content(spoken_call(call)) for call in self._calls_of(number)}
-            found |= {content(" ".join(map(spoken_call, way))) for way in self._ways(number)}
-            self._changes[number] = frozenset(change for change in found if len(change) > 1)
-        return self._changes[number]
-
     def change(self, number: int) -> frozenset[str]:
         """All words and values of the changes that a request needs."""
-        return frozenset().union(*self._changes_of(number))
-
-    def verbs(self, number: int) -> frozenset[str]:
-        """The words that the calls which change something are made of, whole and in lower case."""
-        if number not in self._verbs:
-            spoken = " ".join(map(spoken_call, self._calls_of(number)))
-            self._verbs[number] = frozenset(spoken.lower().replace("_", " ").split())
-        return self._verbs[number]
+        return frozenset().union(*self._changes[number])
 
     def news(self, number: int, text: str) -> str:
         """What of a text the user has not said itself: its own figures are no answer, nor are the numbers of a list."""
@@ -218,7 +211,7 @@ class FollowedRequests:
         return _VALUE.sub(lambda found: "" if found[0] in said else found[0], without_numbering(text))
 
 
-def _along(path: Sequence[GoldCall], requests: Sequence[Request], writes: frozenset[str]) -> list[_Wanted]:
+def _wanted_along(path: Sequence[GoldCall], requests: Sequence[Request], writes: frozenset[str]) -> list[_Wanted]:
     wanted: list[_Wanted] = []
     before: Counter[str] = Counter()
     for request in requests:

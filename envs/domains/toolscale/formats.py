@@ -14,25 +14,18 @@ MOST_TEXT = 200
 MOST_NUMBER = 10**12
 
 
-def _date(text: str) -> bool:
-    return bool(re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII)) and _parses(datetime.date.fromisoformat, text)
-
-
-def _time(text: str) -> bool:
-    return bool(re.fullmatch(r"\d{2}:\d{2}", text, re.ASCII)) and _parses(datetime.time.fromisoformat, text)
-
-
-def _moment(text: str) -> bool:
-    shaped = bool(re.fullmatch(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}", text, re.ASCII))
-    return shaped and _parses(datetime.datetime.fromisoformat, text)
-
-
-def _parses(parse: Callable[[str], Any], text: str) -> bool:
+def is_moment(text: str) -> bool:
+    """Whether a text is a date, or a date and a time, that there is."""
     try:
-        parse(text)
+        datetime.datetime.fromisoformat(text)
     except ValueError:
         return False
     return True
+
+
+def _moment(pattern: str, before: str = "") -> Callable[[str], bool]:
+    shape = _like(pattern)
+    return lambda text: shape(text) and is_moment(before + text)
 
 
 def _like(pattern: str) -> Callable[[str], bool]:
@@ -52,9 +45,9 @@ def _plain(text: str) -> bool:
 
 FORMATS: Mapping[str, tuple[Callable[[str], bool], str]] = {
     "id": (_like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"), "an id of letters, digits, '.', '_' and '-'"),
-    "date": (_date, "a date written YYYY-MM-DD"),
-    "time": (_time, "a time written HH:MM"),
-    "datetime": (_moment, "a time written YYYY-MM-DD HH:MM"),
+    "date": (_moment(r"\d{4}-\d{2}-\d{2}"), "a date written YYYY-MM-DD"),
+    "time": (_moment(r"\d{2}:\d{2}", "2000-01-01 "), "a time written HH:MM"),
+    "datetime": (_moment(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}"), "a time written YYYY-MM-DD HH:MM"),
     "email": (_like(r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,100}"), "an e-mail address"),
     "phone": (_like(r"\+?[0-9][0-9 -]{4,20}"), "a phone number of digits, spaces and '-'"),
     "code": (_like(r"[A-Za-z0-9]{1,40}"), "a code of letters and digits"),

@@ -89,27 +89,21 @@ _TIME = re.compile(
 _NAMED_TIMES = re.compile(r"\b(?:noon|midday|midnight)\b", re.IGNORECASE)
 _BETWEEN = re.compile(r"[\s,;(]*(?:t|at|on|from|on the|the|,)?[\s,]*", re.IGNORECASE)
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+_DIGITS = re.compile(r"\d+")
+_CLOCK = re.compile(r"(?:[01]?\d|2[0-3]):[0-5]\d")
 
 
-class Day(NamedTuple):
-    """A date as a text says it, and where."""
+class Said(NamedTuple):
+    """A date or a time of day as a text says it, and where."""
 
-    year: int | None
-    """None where the text leaves it out."""
-    month: int
-    day: int
+    value: tuple[int | None, ...]
+    """Year (None where it is left out), month and day; or hour and minute."""
     start: int
     end: int
 
-
-class TimeOfDay(NamedTuple):
-    """A time of day as a text says it, and where."""
-
-    hour: int
-    minute: int
-    start: int
-    end: int
+    def is_(self, value: tuple[int, ...]) -> bool:
+        """Whether it is this date or time."""
+        return self.value in (value, (None, *value[1:]))
 
 
 def says(text: str, value: str, *, in_words: bool = True) -> bool | None:
@@ -121,25 +115,33 @@ def says(text: str, value: str, *, in_words: bool = True) -> bool | None:
     number, date, time = read
     if number is not None:
         return number in figures(text) or (in_words and number in counts(text))
-    if date and time:
-        return _says_moment(text, date, time)
-    if date:
-        return any(_same_day(day, date) for day in days(text))
-    return any(_same_time(clock, time) for clock in clocks(text))
+    if not (date and time):
+        return any(said.is_(date or time) for said in (days if date else clocks)(text))
+    whole = plain(text)
+    for day in days(text):
+        for clock in clocks(text):
+            if day.is_(date) and clock.is_(time):  # the date and the time must stand side by side
+                (_, start), (end, _) = sorted([(day.start, day.end), (clock.start, clock.end)])
+                if _BETWEEN.fullmatch(whole[start:end]):
+                    return True
+    return False
 
 
 @lru_cache(maxsize=4096)
-def _read(value: str) -> tuple[float | None, str, str] | None:
+def _read(value: str) -> tuple[float | None, tuple[int, ...], tuple[int, ...]] | None:
     """A value as a number, or as a date, a time or both; None where it is none of them."""
     value = plain(value)
     if _FIGURE.fullmatch(value):
-        return float(value.replace(",", "")), "", ""
+        return float(value.replace(",", "")), (), ()
     if _ISO_DATE.fullmatch(value):
-        return None, value, ""
-    if _CLOCK.fullmatch(value):
-        return None, "", value
-    date, _, time = value.partition(" ")
-    return (None, date, time) if _ISO_DATE.fullmatch(date) and _CLOCK.fullmatch(time) else None
+        date, time = value, ""
+    elif _CLOCK.fullmatch(value):
+        date, time = "", value
+    else:
+        date, _, time = value.partition(" ")
+        if not (_ISO_DATE.fullmatch(date) and _CLOCK.fullmatch(time)):
+            return None
+    return None, tuple(map(int, _DIGITS.findall(date))), tuple(map(int, _DIGITS.findall(time)))
 
 
 @lru_cache(maxsize=1024)
@@ -148,12 +150,6 @@ def plain(text: str) -> str:
     text = text.replace("\u2212", "-").replace("\u2011", "-").replace("\u2010", "-")
     text = re.sub(r"(?<=\d)[\u00a0\u202f](?=\d{3}(?!\d))", ",", text)
     return re.sub(r"(?<!\w)_+(?=[\w$€£¥-])|(?<=[^\W_])_+(?!\w)|\*\*|`", "", text)
-
-
-@lru_cache(maxsize=1024)
-def numbers(text: str) -> frozenset[float]:
-    """The numbers that a text says, in figures and in words."""
-    return figures(text) | counts(text)
 
 
 @lru_cache(maxsize=1024)
@@ -185,27 +181,31 @@ def _figures(text: str) -> Iterator[float]:
 
 
 @lru_cache(maxsize=1024)
-def days(text: str) -> tuple[Day, ...]:
+def days(text: str) -> tuple[Said, ...]:
     """The dates that a text says."""
     text = plain(text)
-    found = []
+    found: list[Said] = []
+
+    def note(year: int | None, month: int, day: int, where: re.Match[str]) -> None:
+        if 1 <= month <= 12 and 1 <= day <= 31:
+            found.append(Said((year, month, day), *where.span()))
+
     for shape in _DATES:
         for match in shape.finditer(text):
             month = match["month"]
             if month in ("may", "march", "mar"):
                 continue  # "you may 3 times"
             number = int(month) if month.isdigit() else _MONTHS[month[:3].lower()]
-            year = int(match["year"]) if match["year"] else None
-            found.append(Day(year, number, int(match["day"]), *match.span()))
+            note(int(match["year"]) if match["year"] else None, number, int(match["day"]), match)
     for match in _SLASHED.finditer(text):
         first, second, year = (int(part) for part in match.groups())
         if first == second or max(first, second) > 12:
-            found.append(Day(year, min(first, second), max(first, second), *match.span()))
-    return tuple(day for day in found if 1 <= day.month <= 12 and 1 <= day.day <= 31)
+            note(year, min(first, second), max(first, second), match)
+    return tuple(found)
 
 
 @lru_cache(maxsize=1024)
-def clocks(text: str) -> tuple[TimeOfDay, ...]:
+def clocks(text: str) -> tuple[Said, ...]:
     """The times of day that a text says; 7.30 is a time only with am or pm."""
     text = plain(text)
     found = []
@@ -218,35 +218,10 @@ def clocks(text: str) -> tuple[TimeOfDay, ...]:
         elif half == "a" and hour != 0:
             continue
         if hour < 24 and minute < 60 and not int(match["second"] or 0):
-            found.append(TimeOfDay(hour, minute, *match.span()))
+            found.append(Said((hour, minute), *match.span()))
     for match in _NAMED_TIMES.finditer(text):
-        found.append(TimeOfDay(0 if match[0].lower() == "midnight" else 12, 0, *match.span()))
+        found.append(Said((0 if match[0].lower() == "midnight" else 12, 0), *match.span()))
     return tuple(found)
-
-
-def _same_day(day: Day, value: str) -> bool:
-    year, month, of_month = (int(part) for part in value.split("-"))
-    return (day.month, day.day) == (month, of_month) and day.year in (None, year)
-
-
-def _same_time(clock: TimeOfDay, value: str) -> bool:
-    hour, _, minute = value.partition(":")
-    return (clock.hour, clock.minute) == (int(hour), int(minute))
-
-
-def _says_moment(text: str, date: str, time: str) -> bool:
-    """Whether the date and the time stand side by side."""
-    whole = plain(text)
-    for day in days(text):
-        for clock in clocks(text):
-            if _same_day(day, date) and _same_time(clock, time):
-                first, last = sorted([(day.start, day.end), (clock.start, clock.end)])
-                if _BETWEEN.fullmatch(whole[first[1] : last[0]]):
-                    return True
-    return False
-
-
-# The parts of the outcome: right end state, needed information told, entities of the gold path touched, and the rules
 
 
 _ID = "_id"
@@ -323,19 +298,14 @@ def _owners(domain: SqlDomain, stated: Mapping[str, object]) -> dict[str, str]:
     return owners
 
 
-Touching = Sequence[tuple[Called, set[str]]]
-"""Calls, each with the ids in its arguments and its result."""
-
-
-def broken(domain: SqlDomain, task: SqlTask, calls: Touching, unasked: Sequence[str]) -> tuple[str, ...]:
-    """The rules that an episode broke, in words; `unasked` names the writes that the user had not agreed to."""
-    stated = rules(domain)
-    return () if stated is None else tuple(dict.fromkeys(_broken(stated, domain, task, calls, unasked)))
-
-
-def _broken(
-    stated: ProcessRules, domain: SqlDomain, task: SqlTask, calls: Touching, unasked: Sequence[str]
+def broken(
+    domain: SqlDomain, task: SqlTask, calls: Iterable[tuple[Called, set[str]]], unasked: Sequence[str]
 ) -> Iterator[str]:
+    """The rules that an episode broke, in words. Each call stands beside the ids in its arguments and its result;
+    `unasked` names the writes that the user had not agreed to."""
+    stated = rules(domain)
+    if stated is None:
+        return
     found: set[str] = set()
     identified = False
     for called, ids in calls:
@@ -391,8 +361,8 @@ def judge(
     keys = session.database.keys
     gaps = [sorted((needed - seen) & keys) for needed in task.once(_needed)]
     fewest = min(gaps, key=len)
-    rules = broken(session.database.domain, task, list(zip(calls, ids, strict=True)), unasked)
-    return SqlVerdict(state in task.end_states, not untold, not fewest, (*untold, *fewest), rules)
+    rules = dict.fromkeys(broken(session.database.domain, task, zip(calls, ids, strict=True), unasked))
+    return SqlVerdict(state in task.end_states, not untold, not fewest, (*untold, *fewest), tuple(rules))
 
 
 def _needed(task: SqlTask) -> tuple[set[str], ...]:

@@ -125,7 +125,8 @@ _NEGATIVE = _any_of(
 )
 _CITES = re.compile(r"\b(?:polic(?:y|ies)|rules?|terms|conditions?|regulations?|guidelines?)\b")
 _LACKS = re.compile(r"n't\b|\b(?:not|cannot|without|lack|lacking|missing|no)\b")
-_ELSEWHERE = re.compile(r"\b(?:other|another|else|different|differently|further|more)\b(?: ways?\b)?")
+ELSEWHERE = re.compile(r"\b(?:other|another|else|different|differently|further|more)\b(?: ways?\b)?")
+"""Words that make a question one for something else."""
 _PURPOSE = re.compile(
     r"\b(?:so that|in case|lest|whether|make sure|ensure)\b"
     r"(?:(?!;|, (?:and|but|yet|there)\b|,? (?:sadly|unfortunately|regrettably)\b).)*"
@@ -224,7 +225,6 @@ class Heard(NamedTuple):
     sentences: tuple[Sentence, ...]
     question: bool
     """Something in it waits for an answer."""
-    proposes: bool
     refuses: bool
     denies: bool
     holds: bool
@@ -232,11 +232,6 @@ class Heard(NamedTuple):
     reports: bool
     closes: bool
     hands_over: bool
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The text of each sentence."""
-        return tuple(one.text for one in self.sentences)
 
 
 @lru_cache(maxsize=1024)
@@ -251,7 +246,6 @@ def read(text: str, wanted: frozenset[str] = frozenset()) -> Heard:
     return Heard(
         sentences=said,
         question=any(one.question for one in said),
-        proposes=any(one.proposes for one in said),
         refuses=refuses,
         denies=denied >= 0,
         holds=held >= max(denied, 0),
@@ -259,11 +253,6 @@ def read(text: str, wanted: frozenset[str] = frozenset()) -> Heard:
         closes=any(one.closes for one in said),
         hands_over=any(one.hands_over for one in said),
     )
-
-
-def without_elsewhere(text: str) -> str:
-    """A question without the words that make it one for something else."""
-    return _ELSEWHERE.sub(" ", text)
 
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -275,14 +264,6 @@ def sentences(said: Iterable[str]) -> tuple[str, ...]:
     """The sentences of what somebody said, but for those of a word or two."""
     parts = dict.fromkeys(part for one in said for part in _SENTENCE_END.split(one))
     return tuple(part for part in parts if len(part) >= _SHORT)
-
-
-def without_quotes(text: str, said: Iterable[str]) -> str:
-    """A message without the sentences that it repeats of its listener's: "I can't come" refuses nothing then."""
-    for sentence in said:
-        if sentence in text:
-            text = text.replace(sentence, "")
-    return text
 
 
 def without_numbering(text: str) -> str:
@@ -307,7 +288,7 @@ def _sentence(part: str, wanted: frozenset[str]) -> Sentence:
         negative=bool(_NEGATIVE.search(denied)),
         cites="?" not in part and not holds and bool(_CITES.search(part)),
         lacks=bool(_LACKS.search(part)),
-        elsewhere=bool(_ELSEWHERE.search(part)),
+        elsewhere=bool(ELSEWHERE.search(part)),
         holds=holds,
         reports=bool(_REPORTS.search(part)),
         closes=closes,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,8 @@ from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.domains.toolscale import domain_files
 from toolorchestra.envs.domains.toolscale.bounded_functions import bound, told
 from toolorchestra.envs.domains.toolscale.database import TOO_LARGE, authorize, build, limit, without_comments
-from toolorchestra.envs.domains.toolscale.domain_files import (
-    FILES,
-    content,
-    content_hash,
-    decoded,
-    elements,
-    fits,
-    lines,
-    parsed,
-    wrong_with,
-)
-from toolorchestra.envs.domains.toolscale.formats import FORMATS
+from toolorchestra.envs.domains.toolscale.domain_files import FILES, content, decoded, fits, lines, parsed, wrong_with
+from toolorchestra.envs.domains.toolscale.formats import FORMATS, is_moment
 from toolorchestra.envs.domains.toolscale.sql_domain import (
     FirstWords,
     GoldCall,
@@ -39,14 +28,13 @@ from toolorchestra.envs.domains.toolscale.sql_domain import (
     ToolStatement,
     UserFact,
     WrongWay,
-)
+)  # fmt: skip
 
 SHIPPED = Path(__file__).parents[2] / "data" / "domains"
 """The folder of the domains that come with the package."""
 NAME = re.compile(r"\w[\w-]{0,63}")
 NAMED = "a word of at most 64 letters, digits, '_' and '-'"
 """A domain's name is a part of task ids, of generated code, and the name of a folder."""
-_CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _WALL_CLOCK = re.compile(r"'now'|current_(time|date|timestamp)|\b(date|time|datetime|julianday)\(\s*\)", re.IGNORECASE)
 _VERBS = {"let": ("select", "with"), "do": ("insert", "update", "delete"), "returns": ("select", "with")}
 _REPLACING = re.compile(r"\s*(insert|update)\s+or\s+replace\b", re.IGNORECASE)
@@ -73,21 +61,12 @@ def manifest(folder: Path) -> Mapping[str, Any]:
 
 
 def check_head(head: Mapping[str, Any], where: str) -> None:
-    """Refuse a name that is no word, and a time that is written in another way."""
+    """Refuse a name that is no word, and a time that is written in another way or that there is not."""
     if not NAME.fullmatch(head["name"]):
         raise ConfigError(f"{where}: name is {NAMED}, got {head['name']!r:.60}")
-    check_clock(head["clock"], where)
-
-
-def check_clock(clock: str, where: str) -> None:
-    """Refuse a time that is written in another way or that there is not."""
-    try:
-        if _CLOCK.fullmatch(clock):
-            datetime.datetime.fromisoformat(clock)
-            return
-    except ValueError:
-        pass
-    raise ConfigError(f"{where}: clock is written YYYY-MM-DD HH:MM:SS, got {clock!r}")
+    clock = head["clock"]
+    if not (re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", clock) and is_moment(clock)):
+        raise ConfigError(f"{where}: clock is written YYYY-MM-DD HH:MM:SS, got {clock!r}")
 
 
 def resolve(name: str | Path) -> Path:
@@ -119,15 +98,16 @@ def read(folder: Path, *, verify: bool = False) -> SqlDomain:
 def _read(folder: Path, verify: bool) -> SqlDomain:
     head = manifest(folder)
     parts = {name: content(folder, name) for name in FILES}
-    if verify and (found := content_hash(parts, head.get("process"))) != head["content_hash"]:
+    if verify and (found := domain_files.content_hash(parts, head.get("process"))) != head["content_hash"]:
         raise ConfigError(
             f"{folder / 'domain.json'}: content_hash is {head['content_hash']}, the files' is {found};"
             " they were edited since they were generated: change the spec and generate them again"
         )
     schema = decoded(parts["schema.sql"], str(folder / "schema.sql"))
     tables = read_tables(parts["rows.jsonl.gz"], str(folder / "rows.jsonl.gz"))
-    tools = read_tools(parts["tools.json"], str(folder / "tools.json"))
-    check_sql(schema, tables, tools, str(folder / "tools.json"))
+    at = str(folder / "tools.json")
+    tools = tools_of(domain_files.elements(parts["tools.json"], at), at)
+    check_sql(schema, tables, tools, at)
     tasks = _read_tasks(parts["tasks.jsonl.gz"], str(folder / "tasks.jsonl.gz"), tools)
     return SqlDomain(
         name=head["name"],
@@ -163,10 +143,10 @@ def read_tables(data: bytes, where: str) -> dict[str, SqlTable]:
     return tables
 
 
-def read_tools(data: bytes, where: str) -> dict[str, SqlTool]:
-    """The tools of a tools.json, by name, each of them checked."""
+def tools_of(entries: Iterable[tuple[str, Any]], where: str) -> dict[str, SqlTool]:
+    """The tools of a domain, by name, each of them checked; `entries` are rows of tools.json, each with its place."""
     tools: dict[str, SqlTool] = {}
-    for at, value in elements(data, where):
+    for at, value in entries:
         made = tool(fits(domain_files.TOOL_SCHEMA, value, at), at)
         if made.name in tools:
             raise ConfigError(f"{at}: a second tool {made.name!r}")
@@ -359,14 +339,12 @@ def task(row: Mapping[str, Any]) -> SqlTask:
         row,
         own.get("caller", ""),
         tuple(own.get("computed", [])),
-        tuple(_wrong(way) for way in own.get("wrong", [])),
+        tuple(
+            WrongWay(way["kind"], way["request"], tuple(GoldCall(name, arguments) for name, arguments in way["calls"]))
+            for way in own.get("wrong", [])
+        ),
         own.get("hardness", {}),
     )
-
-
-def _wrong(row: Mapping[str, Any]) -> WrongWay:
-    calls = tuple(GoldCall(name, arguments) for name, arguments in row["calls"])
-    return WrongWay(row["kind"], row["request"], calls)
 
 
 def _actions(rows: list[Mapping[str, Any]]) -> tuple[GoldCall, ...]:

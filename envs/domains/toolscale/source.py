@@ -14,7 +14,7 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.source import Scene
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.database import DatabaseSession, SqlDatabase
-from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask, SqlTool
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
 from toolorchestra.envs.domains.toolscale.user import SqlModelUser, SqlScriptedUser
 from toolorchestra.envs.domains.toolscale.world import NAME as CALL_EXPERT
@@ -43,7 +43,10 @@ class ReadyDomain:
     def __init__(self, domain: SqlDomain) -> None:
         self.domain = domain
         self.database = SqlDatabase(domain)
-        self.tools = {name: _tool(tool, domain.clock) for name, tool in domain.tools.items()}
+        self.tools = {}
+        for name, tool in domain.tools.items():
+            run = partial(_run, Runner(tool, domain.clock))
+            self.tools[name] = Tool(name, tool.description, tool.parameters, run, suspends=False)
         self.ids: dict[str, list[str]] = {}
         for task in domain.tasks.values():
             self.ids.setdefault(task.split, []).append(task.task_id)
@@ -59,11 +62,6 @@ def forget() -> None:
     """Read folders anew from now on."""
     loader.load.cache_clear()
     ready.cache_clear()
-
-
-def _tool(tool: SqlTool, clock: str) -> Tool:
-    runner = Runner(tool, clock)
-    return Tool(tool.name, tool.description, tool.parameters, partial(_run, runner), suspends=False)
 
 
 def _run(runner: Runner, context: ToolContext, /, **arguments: Any) -> ToolResult:
@@ -153,16 +151,13 @@ class ToolScaleSource:
         return tasks if self.level is None else [one for one in tasks if found.domain.tasks[one].level == self.level]
 
     def _ready(self, domain: str) -> ReadyDomain:
-        return ready(self._key(domain))
+        return ready(domain if self._folder is None else self._folder)
 
     def task_ids(self, split: str) -> Sequence[str]:
         """List a split's tasks."""
         return [
             f"{self.name}/{domain}/{number}" for domain in self._domains(split) for number in self.ids(domain, split)
         ]
-
-    def _key(self, domain: str) -> str:
-        return domain if self._folder is None else self._folder
 
     def draw(self, split: str, rng: random.Random) -> str:
         domains = self._domains(split)
@@ -244,17 +239,13 @@ class ToolScaleSource:
                 self._boxes[key] = (sheet, self._assemble(found, sheet, names))
             return self._boxes[key][1]
 
-    def _call_expert(self, models: ChatModel, sheet: PriceSheet) -> Tool:
-        heard = self._listener
-        return call_expert(
-            models, OFFERS, sheet, user_suspends=bool(heard and heard.suspends),
-            deadline_seconds=deadline(models) + (heard.deadline_seconds if heard else 0.0),
-        )  # fmt: skip
-
     def _assemble(self, found: ReadyDomain, sheet: PriceSheet, names: Sequence[str] | None) -> Toolbox:
         tools = list(found.tools.values())
         if self._experts:
-            tools.append(self._call_expert(self._experts, sheet))
+            heard = self._listener
+            seconds = deadline(self._experts) + (heard.deadline_seconds if heard else 0.0)
+            suspends = bool(heard and heard.suspends)
+            tools.append(call_expert(self._experts, sheet, user_suspends=suspends, deadline_seconds=seconds))
         toolbox = Toolbox(tools)
         sheet.require(toolbox.bills, f"domain {found.domain.name!r}")
         return toolbox.only(names)
@@ -280,11 +271,6 @@ def _varied(domain: SqlDomain, task: SqlTask, rng: random.Random, half: Half, *,
             for name, tool in domain.tools.items()
             if name in needed or tool.transfers or rng.random() < _SPARE_SHARE
         ]
-        if half_of_tools(kept) == half:
+        if half_of(" ".join(sorted(kept))) == half:
             break
     return (*kept, CALL_EXPERT) if experts else tuple(kept)
-
-
-def half_of_tools(tools: Sequence[str]) -> Half:
-    """The half that a set of a domain's tools belongs to."""
-    return half_of(" ".join(sorted(tools)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ToolError
@@ -83,7 +84,6 @@ class Runner:
         name = self.tool.name
         try:
             value = self._run(copy.connection, values)
-            return value, self._bounded(value)
         except sqlite3.IntegrityError as err:
             raise ToolError(f"{name} would break a rule of the database: {err}. Nothing was changed") from None
         except (sqlite3.DataError, OverflowError) as err:
@@ -94,6 +94,10 @@ class Runner:
             if "interrupted" not in str(err):
                 raise
             raise ToolError(f"{name} took too long and was stopped; ask for less. Nothing was changed") from None
+        text = _AS_JSON(value)
+        if len(text) > MOST_CHARACTERS:
+            raise ToolError(f"{name} found {len(text)} characters, at most {MOST_CHARACTERS} are shown; ask for less")
+        return value, text
 
     def _run(self, connection: sqlite3.Connection, values: dict[str, Any]) -> Any:
         execute = connection.execute
@@ -119,32 +123,17 @@ class Runner:
             value.append({"note": MORE})
         return value
 
-    def _bounded(self, value: Any) -> str:
-        text = _AS_JSON(value)
-        if len(text) > MOST_CHARACTERS:
-            raise ToolError(
-                f"{self.tool.name} found {len(text)} characters, at most {MOST_CHARACTERS} are shown; ask for less"
-            )
-        return text
-
 
 def _joined(steps: Sequence[ToolStatement]) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
     made: list[tuple[str, str, tuple[str, ...]]] = []
-    for verb, sql, error in steps:
-        if verb != "check":
-            made.append((verb, sql, (error,)))
-        elif made and made[-1][0] == "check":
-            made[-1] = ("check", f"{made[-1][1]}\x00{sql}", (*made[-1][2], error))
+    for are_checks, group in groupby(steps, key=lambda step: step.verb == "check"):
+        listed = list(group)
+        if are_checks:
+            cases = (f"WHEN ({step.sql}) IS NOT TRUE THEN {place}" for place, step in enumerate(listed))
+            made.append(("check", f"SELECT CASE {' '.join(cases)} END", tuple(step.error for step in listed)))
         else:
-            made.append((verb, sql, (error,)))
-    return tuple(
-        (verb, _first_broken(sql.split("\x00")) if verb == "check" else sql, errors) for verb, sql, errors in made
-    )
-
-
-def _first_broken(checks: Sequence[str]) -> str:
-    cases = " ".join(f"WHEN ({check}) IS NOT TRUE THEN {place}" for place, check in enumerate(checks))
-    return f"SELECT CASE {cases} END"
+            made += [(step.verb, step.sql, (step.error,)) for step in listed]
+    return tuple(made)
 
 
 def _record(columns: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:

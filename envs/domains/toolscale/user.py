@@ -23,7 +23,7 @@ from toolorchestra.envs.domains.toolscale.followed_requests import (
     content,
     spoken_names,
 )
-from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask, UserFact
+from toolorchestra.envs.domains.toolscale.sql_domain import FirstWords, SqlTask, UserFact
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.tools.tool_config import Half
 
@@ -166,323 +166,278 @@ class SqlScriptedUser:
     def _rng(self, turn: int) -> random.Random:
         return random.Random(self._seed * 1009 + turn)
 
-    def _one_of(self, sentences: tuple[str, ...], rng: random.Random) -> str:
+    def one_of(self, sentences: tuple[str, ...], rng: random.Random) -> str:
+        """A sentence of the half that it has."""
         return rng.choice(sentences_of(sentences, self._half))
 
     def said(self, number: int, *, took_back: bool = True) -> str:
         """How this episode's user words a request; what it says at first where it has not taken that back."""
         request = self.task.requests[number]
-        return self._worded(request.say if took_back or not request.first else request.first.say, number)
+        return self.worded(request.say if took_back or not request.first else request.first.say, number)
 
-    def _worded(self, wordings: tuple[str, ...], number: int) -> str:
+    def worded(self, wordings: tuple[str, ...], number: int) -> str:
+        """This episode's wording of a request."""
         say = sentences_of(wordings, self._half)
         return say[(self._seed // 7 + number) % len(say)]
 
-    def _request_said(self, mood: Mood) -> str:
-        return self.said(mood.request, took_back=mood.took_back)
+    def shown(self, request: int) -> range:
+        """The requests that the agent may know of when the user has come to this one."""
+        return range(len(self.task.requests) if self._together else request + 1)
+
+    def without_own_words(self, text: str) -> str:
+        """A message without the user's own sentences: "I can't come" refuses nothing then."""
+        if self._own is None:
+            each = [(number, late) for number in range(len(self.task.requests)) for late in (False, True)]
+            self._own = heard.sentences(self.said(number, took_back=late) for number, late in each)
+        for sentence in self._own:
+            text = text.replace(sentence, "")
+        return text
 
     def opening(self) -> str:
         """What the user says first, before the agent has said anything."""
         rng = self._rng(0)
-        parts = [self._one_of(GREETINGS, rng), self.said(0, took_back=False)]
+        parts = [self.one_of(GREETINGS, rng), self.said(0, took_back=False)]
         if self._together:
-            parts += [self._one_of(LINKS, rng) + self.said(k) for k in range(1, len(self.task.requests))]
+            parts += [self.one_of(LINKS, rng) + self.said(k) for k in range(1, len(self.task.requests))]
         return " ".join(part for part in parts if part)
 
-    def reply(self, mood: Mood, text: str, turn: int, progress: EpisodeSoFar | None = None) -> SqlUserReply:
-        """The answer to what the agent said. Without `progress` the user takes the agent's word for all."""
+    def reply(self, mood: Mood, text: str, turn: int, progress: EpisodeSoFar) -> SqlUserReply:
+        """The answer to what the agent said."""
         if mood.handed_over:
             return SqlUserReply(TRANSFER, mood)
-        if progress is None:
-            return self._answered(mood, text, None, self._rng(turn))
         if mood.lost and len(progress.calls) > mood.calls:
             mood = mood._replace(lost=0)
         since = progress._replace(told=progress.told[mood.since :])
-        made = self._answered(mood, text, since, self._rng(turn))
+        made = _Turn(self, mood, text, since, self._rng(turn)).answered()
         return made._replace(mood=made.mood._replace(calls=len(progress.calls)))
 
-    def _answered(self, mood: Mood, text: str, progress: EpisodeSoFar | None, rng: random.Random) -> SqlUserReply:
-        wanted = self._followed(progress).verbs(mood.request) if progress else frozenset()
-        said = heard.read(self._without_own_words(text), wanted)
-        asked = self._asked(mood, said, progress)
-        if self._takes_back(mood, said, asked, progress):
-            return self._taken_back(mood)
-        settled = progress is not None and self._followed(progress).settled(mood.request, progress, text)
-        if said.hands_over and not settled:
-            return self._handed_over(mood, progress, rng)
-        told = [self._line(fact, rng) for fact in asked]
-        if told:
-            mood = mood._replace(lost=0, has_told=mood.has_told.union(fact.label for fact in asked))
-        if not settled and self._wants_yes(mood, said, progress):
-            return self._asked_to_confirm(mood, text, told, progress, rng)
-        if told:
-            return SqlUserReply(" ".join(told), mood)
-        return self._moved(mood, text, said, progress, rng, settled=settled)
 
-    def _moved(
-        self,
-        mood: Mood,
-        text: str,
-        said: heard.Heard,
-        progress: EpisodeSoFar | None,
-        rng: random.Random,
-        *,
-        settled: bool,
-    ) -> SqlUserReply:
-        """Answer a message that asks for nothing that the user has: whether its request is over with it."""
-        if settled and (said.reports or said.closes or not said.holds or self._hears_it_now(mood, progress)):
-            return self._next(mood, rng, progress)
-        if self._hears_no(mood, said, progress):
-            return self._refused(mood, rng, progress)
-        if progress is None:
-            waits = said.question and not said.closes and not said.reports
-            return self._lost(mood, rng) if waits else self._next(mood, rng, progress)
-        return self._unsettled(mood, text, said, progress, rng)
+class _Turn:
+    """One message of the agent's, as the user takes it, and the answer."""
 
-    def _takes_back(
-        self, mood: Mood, said: heard.Heard, asked: Sequence[UserFact], progress: EpisodeSoFar | None
-    ) -> bool:
+    def __init__(
+        self, user: SqlScriptedUser, mood: Mood, text: str, progress: EpisodeSoFar, rng: random.Random
+    ) -> None:
+        self.user, self.task, self.together = user, user.task, user._together
+        self.mood, self.text, self.progress, self.rng = mood, text, progress, rng
+        self.number = mood.request
+        self.request = self.task.requests[self.number]
+        self.followed = self.task.once(FollowedRequests, progress.writes)
+        self.heard = heard.read(user.without_own_words(text), self.followed.verbs[self.number])
+
+    def answered(self) -> SqlUserReply:
+        """The user's answer."""
+        asked = self._asked()
+        if self.request.first is not None and self._takes_back(self.request.first, asked):
+            then = self.user.worded(self.request.first.then, self.number)
+            return SqlUserReply(then, self.mood._replace(took_back=True, lost=0), takes_back=frozenset([self.number]))
+        settled = self.followed.settled(self.number, self.progress, self.text)
+        if self.heard.hands_over and not settled:
+            if self.mood.doubted:
+                return SqlUserReply(TRANSFER, self.mood)
+            return SqlUserReply(self._one_of(WAITS), self.mood._replace(doubted=True))  # nobody took over yet
+        told = [self._one_of(TELLS if f.value else UNKNOWN).format(label=f.label, value=f.value) for f in asked]
+        if told:
+            labels = self.mood.has_told.union(fact.label for fact in asked)
+            self.mood = self.mood._replace(lost=0, has_told=labels)
+        if not settled and self._wants_yes():
+            return self._asked_to_confirm(told)
+        if told:
+            return SqlUserReply(" ".join(told), self.mood)
+        said = self.heard
+        # With no text, untold() gives what only this message can have told.
+        if settled and (
+            said.reports or said.closes or not said.holds or self.followed.untold(self.number, self.progress, "")
+        ):
+            return self._next()
+        if not self._hears_no():
+            return self._unsettled()
+        if self.request.pushback and not self.mood.objected:
+            return SqlUserReply(self.request.pushback, self.mood._replace(objected=True, lost=0))
+        moved = self._next()
+        return moved._replace(text=f"{self._one_of(ACCEPTS)} {moved.text}")
+
+    def _one_of(self, sentences: tuple[str, ...]) -> str:
+        return self.user.one_of(sentences, self.rng)
+
+    def _asking(self, sentences: tuple[str, ...]) -> str:
+        """A sentence with the request in it."""
+        return self._one_of(sentences).format(say=self.user.said(self.number, took_back=self.mood.took_back))
+
+    def _takes_back(self, first: FirstWords, asked: Sequence[UserFact]) -> bool:
         """Whether the user now notices that it does not stay with its first words: as soon as the agent says more than
         that it is at work, or asks more than who it is; where it asks for too much, once that is refused."""
-        first = self.task.requests[mood.request].first
-        if first is None or mood.took_back:
+        said = self.heard
+        if self.mood.took_back:
             return False
         if first.kind == "negotiates":
             denied = any(one.negative for one in said.sentences) and not said.question and not said.holds
             return not asked and (said.refuses or denied)
-        if self._confirms(mood, said, progress):
-            return True
-        return not asked and not said.holds
+        return self._confirms() or not (asked or said.holds)
 
-    def _taken_back(self, mood: Mood) -> SqlUserReply:
-        first = self.task.requests[mood.request].first
-        assert first is not None
-        said = self._worded(first.then, mood.request)
-        return SqlUserReply(said, mood._replace(took_back=True, lost=0), takes_back=frozenset([mood.request]))
-
-    def _unsettled(
-        self, mood: Mood, text: str, said: heard.Heard, progress: EpisodeSoFar, rng: random.Random
-    ) -> SqlUserReply:
+    def _unsettled(self) -> SqlUserReply:
         """Answer a message that neither asks for what the user has nor settles the request that it waits for."""
-        followed = self._followed(progress)
-        undone, untold = followed.undone(mood.request, progress), followed.untold(mood.request, progress, text)
+        said, followed, progress = self.heard, self.followed, self.progress
+        undone, untold = followed.undone(self.number, progress), followed.untold(self.number, progress, self.text)
         if said.holds and not said.closes:
-            return self._waits(mood, rng)
-        if self._offers(mood, said, progress):
-            return self._asked_to_confirm(mood, text, (), progress, rng)
-        if self._together and followed.settled_now(mood.request + 1, progress, text, mood.calls):
-            reminds = self._one_of(REMIND, rng).format(say=self._request_said(mood))
-            return SqlUserReply(reminds, mood._replace(lost=0))
-        shown = not undone and bool(untold) and all(alike(followed.news(mood.request, text), info) for info in untold)
+            return self._waits()
+        if self._offers():
+            return self._asked_to_confirm(())
+        if self.together and followed.settled_now(self.number + 1, progress, self.text, self.mood.calls):
+            return SqlUserReply(self._asking(REMIND), self.mood._replace(lost=0))
+        shown = not undone and bool(untold) and all(alike(followed.news(self.number, self.text), i) for i in untold)
         if said.reports or said.closes or (shown and not said.question):
-            if (mood.doubted and said.reports) or shown or self._may_be_over(mood, progress):
-                return self._next(mood, rng, progress)
-            if mood.doubted:
-                return self._waits(mood, rng)
-            asked = DOUBTS_DONE if undone or not untold else DOUBTS_TOLD
-            doubt = self._one_of(asked, rng).format(say=self._request_said(mood))
-            return SqlUserReply(doubt, mood._replace(doubted=True))
-        return self._lost(mood, rng) if said.question else self._waits(mood, rng)
+            # Where the user cannot see the end of a request, it may be over once anything was changed: who says that
+            # all is done gets the same answer whether the request can be served or not.
+            may_be_over = not followed.leaves_a_trace(self.number) and self._changed()
+            if (self.mood.doubted and said.reports) or shown or may_be_over:
+                return self._next()
+            if self.mood.doubted:
+                return self._waits()
+            doubt = self._asking(DOUBTS_DONE if undone or not untold else DOUBTS_TOLD)
+            return SqlUserReply(doubt, self.mood._replace(doubted=True))
+        return self._led_nowhere(AGAIN) if said.question else self._waits()
 
-    def _may_be_over(self, mood: Mood, progress: EpisodeSoFar) -> bool:
-        """Whether a request whose end the user cannot see may be over: something was changed since it came up. So who
-        says that all is done gets the same answer whether the request can be served or not."""
-        return not self._followed(progress).leaves_a_trace(mood.request) and self._changed(mood, progress)
+    def _changed(self) -> bool:
+        return any(name in self.progress.writes for name in self.progress.calls[self.mood.came_up :])
 
-    def _changed(self, mood: Mood, progress: EpisodeSoFar) -> bool:
-        return any(name in progress.writes for name in progress.calls[mood.came_up :])
-
-    def _hears_it_now(self, mood: Mood, progress: EpisodeSoFar | None) -> bool:
-        """Whether this message, and none before it, tells what the request asks for."""
-        return progress is not None and bool(self._followed(progress).untold(mood.request, progress, ""))
-
-    def _hears_no(self, mood: Mood, said: heard.Heard, progress: EpisodeSoFar | None) -> bool:
+    def _hears_no(self) -> bool:
         """Whether the request is turned down: plainly; or, when the agent has looked things up, has heard an objection
         or has led nowhere before, by a message that denies something, names the rules, or goes on to other requests
         with nothing done. It asks nothing about the request then, and reports nothing. Before, it is a manner of
         speech."""
+        said, mood, followed = self.heard, self.mood, self.followed
         if said.holds or said.refuses:
             return said.refuses and not said.holds
-        if progress is None:
-            return said.denies and not said.question
-        followed = self._followed(progress)
-        looked_up = len(progress.calls) > max(mood.calls, self.task.identify)
-        if not (looked_up or mood.objected or mood.doubted or mood.lost) or self._open_question(mood, said, followed):
+        looked_up = len(self.progress.calls) > max(mood.calls, self.task.identify)
+        if not (looked_up or mood.objected or mood.doubted or mood.lost) or self._open_question():
             return False
-        open_ = followed.undone(mood.request, progress) or not followed.leaves_a_trace(mood.request)
+        open_ = followed.undone(self.number, self.progress) or not followed.leaves_a_trace(self.number)
         if said.denies:
             return open_ or not said.reports
         goes_on = said.closes or any(one.question for one in said.sentences)  # for something else, since none is open
-        return goes_on and not said.reports and open_ and not self._changed(mood, progress)
+        return goes_on and not said.reports and open_ and not self._changed()
 
-    def _open_question(self, mood: Mood, said: heard.Heard, followed: FollowedRequests) -> bool:
+    def _open_question(self) -> bool:
         """Whether something is asked, and not only for something else than the request."""
-        about = followed.words(mood.request)
-        open_ = (one for one in said.sentences if one.question)
-        return any(not one.elsewhere or content(heard.without_elsewhere(one.text)) & about for one in open_)
+        about = self.followed.words[self.number]
+        open_ = (one for one in self.heard.sentences if one.question)
+        return any(not one.elsewhere or content(heard.ELSEWHERE.sub(" ", one.text)) & about for one in open_)
 
-    def _wants_yes(self, mood: Mood, said: heard.Heard, progress: EpisodeSoFar | None) -> bool:
+    def _wants_yes(self) -> bool:
         """Whether the message asks for a yes: in one of the usual forms, or by naming the change that the user waits
         for. An offer beside a refusal is no such question, unless another sentence names that change."""
-        if self._names_the_change(mood, said, progress):
-            return not said.refuses or any(one.confirms or one.polar for one in said.sentences)
-        return not said.refuses and self._confirms(mood, said, progress)
+        if self._names_the_change():
+            return not self.heard.refuses or any(one.confirms or one.polar for one in self.heard.sentences)
+        return not self.heard.refuses and self._confirms()
 
-    def _confirms(self, mood: Mood, said: heard.Heard, progress: EpisodeSoFar | None) -> bool:
+    def _confirms(self) -> bool:
         """Whether a yes is asked for in a usual form. "Please confirm your date of birth" asks for the date."""
-        return any(one.confirms and not self._asks_for_facts(mood, one, progress) for one in said.sentences)
+        return any(one.confirms and not self._asks_for_facts(one) for one in self.heard.sentences)
 
-    def _asks_for_facts(self, mood: Mood, one: heard.Sentence, progress: EpisodeSoFar | None) -> bool:
+    def _asks_for_facts(self, one: heard.Sentence) -> bool:
         """Whether a sentence wants what the user has: it asks for it, or it wants a yes to what the user has not told
         yet ("Can you confirm the e-mail that you have with us?") or says that this is missing, and nothing in it is of
         the change that the user waits for."""
-        facts = [fact for fact in self._facts(mood) if heard.names(fact.asked, one.text)]
-        if one.asks or not facts or progress is None:
+        facts = [fact for fact in self._facts() if heard.names(fact.asked, one.text)]
+        if one.asks or not facts:
             return one.asks and bool(facts)
-        if any(fact.label in mood.has_told for fact in facts) or not (one.confirms or one.lacks):
+        if any(fact.label in self.mood.has_told for fact in facts) or not (one.confirms or one.lacks):
             return False
         if not one.confirms:
-            return not self._followed(progress).named(mood.request, one.text, progress)
+            return not self.followed.named(self.number, one.text, self.progress)
         rest = content(one.text) - content(" ".join(word for fact in facts for word in (fact.label, *fact.asked)))
-        return not rest & self._followed(progress).change(mood.request)
+        return not rest & self.followed.change(self.number)
 
-    def _names_the_change(self, mood: Mood, said: heard.Heard, progress: EpisodeSoFar | None) -> bool:
+    def _names_the_change(self) -> bool:
         """Whether a sentence names the change that the user waits for, before it is made. One that sounds like a report
         counts where yes or no is asked besides: "I have prepared the following: ... Want it?"."""
-        if progress is None:
-            return False
-        followed = self._followed(progress)
-        asks = any(one.polar and not one.closes for one in said.sentences)
+        asks = any(one.polar and not one.closes for one in self.heard.sentences)
         may = (
             one.text
-            for one in said.sentences
+            for one in self.heard.sentences
             if not (one.refuses or (one.reports and not asks) or (one.negative and not (one.confirms or one.polar)))
         )
-        return any(followed.named(mood.request, part, progress) for part in may)
+        return any(self.followed.named(self.number, part, self.progress) for part in may)
 
-    def _offers(self, mood: Mood, said: heard.Heard, progress: EpisodeSoFar) -> bool:
+    def _offers(self) -> bool:
         """Whether the agent would do something about the request that is open, or asks yes or no about it."""
-        followed = self._followed(progress)
-        if not followed.undone(mood.request, progress):
+        if not self.followed.undone(self.number, self.progress):
             return False
-        about = followed.words(mood.request)
-        may = (one for one in said.sentences if (one.proposes or one.polar) and not one.reports)
+        about = self.followed.words[self.number]
+        may = (one for one in self.heard.sentences if (one.proposes or one.polar) and not one.reports)
         return any(content(one.text) & about for one in may)
 
-    def _followed(self, progress: EpisodeSoFar) -> FollowedRequests:
-        return self.task.once(FollowedRequests, progress.writes)
+    def _asked_to_confirm(self, told: Sequence[str]) -> SqlUserReply:
+        followed, shown = self.followed, self.user.shown(self.number)
+        asked_about = followed.asked_about(shown, self.text)
+        if mistaken := self._mistaken():
+            corrected = self._led_nowhere(CORRECTS, next(iter(mistaken.values())))
+            return corrected._replace(takes_back=asked_about.union(mistaken))
+        if self._foreign():
+            return self._led_nowhere(NOT_THAT)
+        yes, agrees_to = self._one_of(YES), asked_about or frozenset([self.number])
+        if len(agrees_to) > 1 and agrees_to >= followed.changing.intersection(shown):
+            left = sum(followed.undone(number, self.progress) for number in agrees_to)
+            yes = f"{yes} {self._one_of(ALL_OF_IT)}" if left > 1 else yes
+        return SqlUserReply(" ".join([yes, *told]), self.mood._replace(lost=0), agrees_to)
 
-    def _handed_over(self, mood: Mood, progress: EpisodeSoFar | None, rng: random.Random) -> SqlUserReply:
-        """Hold the line while nobody takes over, and leaves when it hears so again."""
-        if progress is None or mood.doubted:
-            return SqlUserReply(TRANSFER, mood)
-        return SqlUserReply(self._one_of(WAITS, rng), mood._replace(doubted=True))
-
-    def _asked_to_confirm(
-        self, mood: Mood, text: str, told: Sequence[str], progress: EpisodeSoFar | None, rng: random.Random
-    ) -> SqlUserReply:
-        if mistaken := self._mistaken(mood, text):
-            corrected = self._corrected(mood, next(iter(mistaken.values())), rng)
-            about = self._followed(progress).asked_about(self._shown(mood), text) if progress else frozenset()
-            return corrected._replace(takes_back=about.union(mistaken))
-        if progress is not None and self._foreign(mood, text, progress):
-            return self._led_nowhere(mood, self._one_of(NOT_THAT, rng))
-        agrees_to, yes = frozenset([mood.request]), self._one_of(YES, rng)
-        if progress is not None:
-            followed = self._followed(progress)
-            agrees_to = followed.asked_about(self._shown(mood), text) or agrees_to
-            if len(agrees_to) > 1 and agrees_to >= followed.changing.intersection(self._shown(mood)):
-                left = sum(followed.undone(number, progress) for number in agrees_to)
-                yes = f"{yes} {self._one_of(ALL_OF_IT, rng)}" if left > 1 else yes
-        return SqlUserReply(" ".join([yes, *told]), mood._replace(lost=0), agrees_to)
-
-    def _foreign(self, mood: Mood, text: str, progress: EpisodeSoFar) -> bool:
+    def _foreign(self) -> bool:
         """Whether a proposal is of another matter, or names another change: but for that change's name it shares no
         word with what the user wants and has said."""
-        followed, proposed = self._followed(progress), content(text)
-        about = proposed & frozenset().union(*(followed.words(number) for number in self._shown(mood)))
+        proposed = content(self.text)
+        about = proposed & frozenset().union(*(self.followed.words[n] for n in self.user.shown(self.number)))
         much = sum(len(word) > 4 and word.isalpha() for word in proposed) >= MUCH
-        if much and len(about) < 2 and len(proposed & progress.subject) < 2:
+        if much and len(about) < 2 and len(proposed & self.progress.subject) < 2:
             return True
-        named = (said for said in spoken_names(progress.writes) if len(said) > 1 and said <= proposed)
+        named = (said for said in spoken_names(self.progress.writes) if len(said) > 1 and said <= proposed)
         return any(about < said for said in named)
 
-    def _shown(self, mood: Mood) -> range:
-        """The requests that the agent may know of."""
-        return range(len(self.task.requests) if self._together else mood.request + 1)
-
-    def _without_own_words(self, text: str) -> str:
-        if self._own is None:
-            each = [(number, late) for number in range(len(self.task.requests)) for late in (False, True)]
-            self._own = heard.sentences(self.said(number, took_back=late) for number, late in each)
-        return heard.without_quotes(text, self._own)
-
-    def _mistaken(self, mood: Mood, text: str) -> dict[int, heard.Wrong]:
+    def _mistaken(self) -> dict[int, heard.Wrong]:
         """What a confirmation gets wrong of the requests that the agent may know of, by number."""
-        known, text = self.task.once(heard.details), self._without_own_words(text)
-        wrong = {number: heard.wrong(known[number], text) for number in self._shown(mood)}
+        known, text = self.task.once(heard.details), self.user.without_own_words(self.text)
+        wrong = {number: heard.wrong(known[number], text) for number in self.user.shown(self.number)}
         return {number: found for number, found in wrong.items() if found}
 
-    def _corrected(self, mood: Mood, mistaken: heard.Wrong, rng: random.Random) -> SqlUserReply:
-        if mood.lost + 1 >= PATIENCE:
-            return SqlUserReply(f"This leads nowhere. {LOST}", mood)
-        said = self._one_of(CORRECTS, rng).format(**mistaken._asdict())
-        return SqlUserReply(said, mood._replace(lost=mood.lost + 1))
-
-    def _asked(self, mood: Mood, said: heard.Heard, progress: EpisodeSoFar | None) -> list[UserFact]:
+    def _asked(self) -> list[UserFact]:
         """What the message asks for of what the user has or is known not to have."""
-        facts = self._facts(mood)
+        facts = self._facts()
         if not facts:
             return []
-        asking = [one.text for one in said.sentences if self._asks_for_facts(mood, one, progress)]
+        asking = [one.text for one in self.heard.sentences if self._asks_for_facts(one)]
         return [
             fact
             for fact in facts
             if any(heard.names(fact.asked, part) for part in asking)
-            or any(heard.names_alone(fact.asked, part) for part in said.parts)
+            or any(heard.names_alone(fact.asked, one.text) for one in self.heard.sentences)
         ]
 
-    def _facts(self, mood: Mood) -> tuple[UserFact, ...]:
+    def _facts(self) -> tuple[UserFact, ...]:
         """What may be asked for by now."""
-        return self.task.once(_facts_until, len(self._shown(mood)))
+        return self.task.once(_facts_until, len(self.user.shown(self.number)))
 
-    def _line(self, fact: UserFact, rng: random.Random) -> str:
-        sentences = TELLS if fact.value else UNKNOWN
-        return self._one_of(sentences, rng).format(label=fact.label, value=fact.value)
-
-    def _refused(self, mood: Mood, rng: random.Random, progress: EpisodeSoFar | None) -> SqlUserReply:
-        pushback = self.task.requests[mood.request].pushback
-        if pushback and not mood.objected:
-            return SqlUserReply(pushback, mood._replace(objected=True, lost=0))
-        moved = self._next(mood, rng, progress)
-        return moved._replace(text=f"{self._one_of(ACCEPTS, rng)} {moved.text}")
-
-    def _next(self, mood: Mood, rng: random.Random, progress: EpisodeSoFar | None) -> SqlUserReply:
-        number = mood.request + 1
-        while progress and self._together and number < len(self.task.requests):
-            if not self._followed(progress).settled_out_of_turn(number, progress):
+    def _next(self) -> SqlUserReply:
+        number = self.number + 1
+        while self.together and number < len(self.task.requests):
+            if not self.followed.settled_out_of_turn(number, self.progress):
                 break
             number += 1
         if number >= len(self.task.requests):
-            return SqlUserReply(self._one_of(STOPS, rng), mood)
-        lead = REMIND if self._together else NEXT
-        since = mood.since + len(progress.told) + 1 if progress and not self._together else 0
-        said = self._one_of(lead, rng).format(say=self.said(number, took_back=False))
-        came_up = len(progress.calls) if progress else 0
-        return SqlUserReply(said, Mood(number, since=since, came_up=came_up, has_told=mood.has_told))
+            return SqlUserReply(self._one_of(STOPS), self.mood)
+        said = self._one_of(REMIND if self.together else NEXT).format(say=self.user.said(number, took_back=False))
+        since = 0 if self.together else self.mood.since + len(self.progress.told) + 1
+        came_up = len(self.progress.calls)
+        return SqlUserReply(said, Mood(number, since=since, came_up=came_up, has_told=self.mood.has_told))
 
-    def _waits(self, mood: Mood, rng: random.Random) -> SqlUserReply:
-        waits = STILL_WAITS if mood.lost else WAITS
-        return self._led_nowhere(mood, self._one_of(waits, rng))
+    def _waits(self) -> SqlUserReply:
+        return self._led_nowhere(STILL_WAITS if self.mood.lost else WAITS)
 
-    def _lost(self, mood: Mood, rng: random.Random) -> SqlUserReply:
-        return self._led_nowhere(mood, self._one_of(AGAIN, rng))
-
-    def _led_nowhere(self, mood: Mood, sentence: str) -> SqlUserReply:
-        """Says a sentence, with the request again, until its patience is over."""
-        if mood.lost + 1 >= PATIENCE:
-            return SqlUserReply(f"This leads nowhere. {LOST}", mood)
-        return SqlUserReply(sentence.format(say=self._request_said(mood)), mood._replace(lost=mood.lost + 1))
+    def _led_nowhere(self, sentences: tuple[str, ...], wrong: heard.Wrong | None = None) -> SqlUserReply:
+        """Says a sentence, with the request again or what was got wrong, until its patience is over."""
+        said = self._one_of(sentences).format(**wrong._asdict()) if wrong else self._asking(sentences)
+        if self.mood.lost + 1 >= PATIENCE:
+            return SqlUserReply(f"This leads nowhere. {LOST}", self.mood)
+        return SqlUserReply(said, self.mood._replace(lost=self.mood.lost + 1))
 
 
 def _facts_until(task: SqlTask, number: int) -> tuple[UserFact, ...]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import random
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError, ToolError
@@ -19,13 +18,7 @@ from toolorchestra.envs.domains.toolscale.grading import judge, rules
 from toolorchestra.envs.domains.toolscale.model_user import TRIES, model_reply
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
-from toolorchestra.envs.domains.toolscale.user import (
-    GREETING,
-    Mood,
-    SqlModelUser,
-    SqlScriptedUser,
-    SqlUserReply,
-)
+from toolorchestra.envs.domains.toolscale.user import GREETING, Mood, SqlModelUser, SqlScriptedUser, SqlUserReply
 from toolorchestra.envs.domains.world import MESSAGE, World
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ask
 from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN
@@ -66,82 +59,54 @@ DECOYS = (
 )
 
 
-class Advice(NamedTuple):
-    """What an expert's turn left behind, for the world: the notes of its calls or of its message, in order."""
-
-    notes: tuple[Any, ...]
-
-
-class ExpertView(Protocol):
-    """What an expert's turn needs of the world."""
-
-    @property
-    def domain(self) -> SqlDomain: ...
-    @property
-    def task(self) -> SqlTask: ...
-    @property
-    def system(self) -> str: ...
-    @property
-    def replies(self) -> Sequence[SqlUserReply]: ...
-    @property
-    def calls(self) -> Sequence[Called]: ...
-    @property
-    def told(self) -> Sequence[str]: ...
-    @property
-    def toolbox(self) -> Toolbox: ...
-    @property
-    def listener(self) -> Tool: ...
-
-
-def call_expert(
-    models: ChatModel, offers: Sequence[Offer], sheet: PriceSheet, *, user_suspends: bool, deadline_seconds: float
-) -> Tool:
+def call_expert(models: ChatModel, sheet: PriceSheet, *, user_suspends: bool, deadline_seconds: float) -> Tool:
     """The tool, its prices rendered from the sheet that bills it. The deadline is for the expert and then the user."""
-    model_of = {offer.alias: offer.model for offer in offers}
+    model_of = {offer.alias: offer.model for offer in OFFERS}
 
     async def run(context: ToolContext, expert: str) -> ToolResult:
-        view: ExpertView = context.world
-        own = [schema for schema in view.toolbox.schemas if schema["function"]["name"] != NAME]
-        truth = question(view) if isinstance(models, SimulatedExperts) else None
+        world: SqlWorld = context.world
+        own = [schema for schema in world.toolbox.schemas if schema["function"]["name"] != NAME]
+        truth = question(world) if isinstance(models, SimulatedExperts) else None
         request = ChatRequest(
-            model_of[expert], "move", brief(view), context.seed, context.turn, truth, tuple(own),
+            model_of[expert], "move", brief(world), context.seed, context.turn, truth, tuple(own),
             bill=context.bill,
         )  # fmt: skip
         completion = await ask(models, request)
-        return await _play(context, view, expert, completion)
+        return await _play(context, world, expert, completion)
 
-    lines = [offer_line(sheet, o.alias, o.model, o.note, f"about {o.seconds:g} s") for o in offers]
-    aliases = [offer.alias for offer in offers]
+    lines = [offer_line(sheet, o.alias, o.model, o.note, f"about {o.seconds:g} s") for o in OFFERS]
     return Tool(
         NAME,
         "Let an expert write this turn: the user's answer, or calls.\n" + "\n".join(lines),
         {
             "type": "object",
-            "properties": {"expert": {"type": "string", "enum": aliases, "description": "Which expert."}},
+            "properties": {"expert": {"type": "string", "enum": list(model_of), "description": "Which expert."}},
             "required": ["expert"],
         },
         run,
         bills=tuple(dict.fromkeys(model_of.values())),
         keyed_by="expert",
-        offers=tuple(offers),
+        offers=OFFERS,
         suspends=models.suspends or user_suspends,
         deadline_seconds=deadline_seconds,
         in_order=True,
     )
 
 
-async def _play(context: ToolContext, view: ExpertView, expert: str, completion: Completion) -> ToolResult:
+async def _play(context: ToolContext, world: SqlWorld, expert: str, completion: Completion) -> ToolResult:
     """Do what the expert wrote, as if the agent had."""
     try:
         action = parse(completion.text)
     except ActionError as err:
         raise ToolError(f"{expert} wrote a turn that cannot be read: {err}") from None
-    calls = action.calls or (ToolCall(view.listener.name, {"text": action.said}),)
+    calls = action.calls or (ToolCall(world.listener.name, {"text": action.said}),)
     lines, notes = [], []
     final = False
     for call in calls:
         try:
-            tool = view.listener if not action.calls else _allowed(view.toolbox, call)
+            if call.name == NAME:
+                raise ToolError("an expert writes the turn itself; it cannot call another")
+            tool = world.toolbox.check(call) if action.calls else world.listener
             made = tool.run(context, **call.arguments)
             result: ToolResult = await made if inspect.isawaitable(made) else made
         except ToolError as err:
@@ -155,33 +120,27 @@ async def _play(context: ToolContext, view: ExpertView, expert: str, completion:
         for usage in result.usages:
             context.bill.add(usage)
         final = final or result.final
-    return ToolResult("\n".join(lines), final=final, note=Advice(tuple(notes)))
+    return ToolResult("\n".join(lines), final=final, note=notes)
 
 
-def _allowed(toolbox: Toolbox, call: ToolCall) -> Tool:
-    if call.name == NAME:
-        raise ToolError("an expert writes the turn itself; it cannot call another")
-    return toolbox.check(call)
-
-
-def brief(view: ExpertView) -> Transcript:
+def brief(world: SqlWorld) -> Transcript:
     """What an expert is shown: the policy, the conversation, and what was called so far."""
-    made = "\n".join(f"{c.name}({dict(c.arguments)}) -> {c.text[:2000]}" for c in view.calls[-20:])
-    system = Message(role="system", content=f"{view.system}\n\nWrite the agent's next turn: tool calls, or a message.")
+    made = "\n".join(f"{c.name}({dict(c.arguments)}) -> {c.text[:2000]}" for c in world.calls[-20:])
+    system = Message(role="system", content=f"{world.system}\n\nWrite the agent's next turn: tool calls, or a message.")
     talk = [
         Message(role=role, content=said)
-        for words, reply in zip((GREETING, *view.told), view.replies, strict=True)
+        for words, reply in zip((GREETING, *world.told), world.replies, strict=True)
         for role, said in (("assistant", words), ("user", reply.text))
     ]
     return (system, *talk, Message(role="user", content=f"Calls so far:\n{made or 'none'}"))
 
 
-def question(view: ExpertView) -> Question:
+def question(world: SqlWorld) -> Question:
     """The situation, and the turn that an oracle would write in it, for simulated experts."""
-    done = [(call.name, dict(call.arguments)) for call in view.calls]
-    told = len(view.told)
+    done = [(call.name, dict(call.arguments)) for call in world.calls]
+    told = len(world.told)
     best = ""
-    for move in moves(view.domain, view.task):
+    for move in moves(world.domain, world.task):
         best = move
         calls = parse(move).calls
         if calls:
@@ -191,8 +150,8 @@ def question(view: ExpertView) -> Question:
             told -= 1
         else:
             break
-    text = f"{view.task.task_id} after {len(view.calls)} calls and {len(view.told)} messages"
-    return Question(text, Answer(best), view.domain.name, "knowledge", float(view.task.difficulty), decoys=DECOYS)
+    text = f"{world.task.task_id} after {len(world.calls)} calls and {len(world.told)} messages"
+    return Question(text, Answer(best), world.domain.name, "knowledge", float(world.task.difficulty), decoys=DECOYS)
 
 
 def chance(skill: float, difficulty: float) -> float:
@@ -225,8 +184,7 @@ class SimulatedExperts:
         return Completion(text, Usage(request.model, request.role, tokens, seconds=seconds))
 
 
-# -- the world of a SQL domain: an agent works on the database for a user, who listens to its messages -----------------
-
+# -- the world of a SQL domain -----------------------------------------------------------------------------------------
 
 _HEAD = "You are a customer service agent. Follow the policy. Each turn either calls tools or writes to the user."
 
@@ -251,11 +209,6 @@ def llm_listener(user: SqlModelUser) -> Tool:
         "message", "Tells the user something.", MESSAGE, hear, bills=(user.model,), suspends=user.models.suspends,
         deadline_seconds=TRIES * deadline(user.models),
     )  # fmt: skip
-
-
-@lru_cache(maxsize=64)
-def _subject(domain: SqlDomain) -> frozenset[str]:
-    return content(domain.policy)
 
 
 class SqlWorld(World):
@@ -295,11 +248,7 @@ class SqlWorld(World):
     def progress(self) -> EpisodeSoFar:
         """What has happened so far, for the scripted user."""
         made = tuple(called.name for called in self.calls)
-        return EpisodeSoFar(made, self.told, self.domain.writes, _subject(self.domain))
-
-    @property
-    def _followed(self) -> FollowedRequests:
-        return self.task.once(FollowedRequests, self.domain.writes)
+        return EpisodeSoFar(made, self.told, self.domain.writes, content(self.domain.policy))
 
     def opening(self) -> Transcript:
         first = self.user.opening()
@@ -319,10 +268,10 @@ class SqlWorld(World):
             tool = self.domain.tools[note.name]
             if tool.transfers:
                 self.mood = self.mood._replace(handed_over=True)
-            elif tool.kind == "write" and not self.agreed & self._followed.settled_by(note.action):
+            elif tool.kind == "write" and not self._agreed_to(note):
                 self.unasked += (note.name,)
-        elif isinstance(note, Advice):
-            for part in note.notes:
+        elif isinstance(note, list):  # of the calls or the message of an expert's turn
+            for part in note:
                 self._remember(part)
         elif isinstance(note, tuple):
             text, reply = note
@@ -330,6 +279,10 @@ class SqlWorld(World):
             self.agreed = self.agreed - reply.takes_back | reply.agrees_to
             self.mood = reply.mood
             self.replies += (reply,)
+
+    def _agreed_to(self, made: Called) -> bool:
+        followed = self.task.once(FollowedRequests, self.domain.writes)
+        return bool(self.agreed & followed.settled_by(made.action))
 
     def to_grade(self) -> dict[str, Any]:
         """Give what is graded again (Regradable). An expert's calls are among them."""

@@ -30,8 +30,8 @@ def test_a_change_without_a_yes_is_found_out(way: str, together: bool) -> None:
 def test_every_domain_hears_every_way(domain: str) -> None:
     talk = Talk(domain)
     for way in (*WAYS, *TOGETHER):
-        solved, tries, lost = asked_row(talk, way, 5)
-        assert solved == tries == 5, (way, lost)
+        solved, tries, lost = asked_row(talk, way, 2)
+        assert solved == tries == 2, (way, lost)
 
 
 def test_a_yes_to_one_change_is_none_to_another() -> None:

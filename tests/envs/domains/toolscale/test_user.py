@@ -77,10 +77,19 @@ def test_it_confirms_in_any_form(ending: str) -> None:
     assert one_of(scripted.YES, reply.text)
 
 
-def test_a_no_is_a_refusal_and_a_no_smoking_room_is_none() -> None:
-    assert heard.read("That's a no from me, sorry.").refuses
-    assert heard.read("I am afraid it is a no.").refuses
-    assert not heard.read("I will book a no smoking room for you.").refuses
+@pytest.mark.parametrize(
+    ("text", "denies"),
+    [
+        ("That's a no from me, sorry.", True),
+        ("I am afraid it is a no.", True),
+        ("I will book a no smoking room for you.", False),
+        ("I will make sure that nothing is missed, and then come back to you.", False),
+        ("I'll let our kitchens know that you can't have mustard. May I go ahead?", False),
+        ("It is no longer needed.", False),
+    ],
+)
+def test_what_only_sounds_like_a_no_denies_nothing(text: str, denies: bool) -> None:
+    assert heard.read(text).denies is denies
 
 
 @pytest.mark.parametrize(
@@ -105,12 +114,6 @@ def test_a_refusal_is_heard_in_any_words(text: str) -> None:
     user = SqlScriptedUser(task, 4)
     asked = user.reply(Mood(objected=True), text, 3, progress(*calls))
     assert asked.mood.request == 1, asked.text
-
-
-def test_what_a_purpose_or_another_is_told_denies_nothing() -> None:
-    assert not heard.read("I will make sure that nothing is missed, and then come back to you.").denies
-    assert not heard.read("I'll let our kitchens know that you can't have mustard. May I go ahead?").denies
-    assert not heard.read("It is no longer needed.").denies
 
 
 def test_it_confirms_nothing_that_it_does_not_want() -> None:
