@@ -94,9 +94,7 @@ def run(given: ExportOptions) -> int:
     return DONE
 
 
-def write(
-    form: str, domains: Sequence[SqlDomain], out: Path, *, variants: int = 0, overwrite: bool = False
-) -> Path:  # fmt: skip
+def write(form: str, domains: Sequence[SqlDomain], out: Path, *, variants: int = 0, overwrite: bool = False) -> Path:
     """Domains in a form, in a folder of their own. An earlier export there is replaced; anything else is an error,
     unless it may be overwritten."""
     names = Counter(domain.name for domain in domains)
@@ -110,7 +108,8 @@ def write(
         if form == "tau2":
             tau2_domain.write(domains[0], made)
         elif form == "rows":
-            _splits(made, (row for split, d, t in _tasks(domains) for row in _rows(split, d, t, variants)))
+            tasks = ((domain, task) for domain in domains for task in domain.tasks.values())
+            _splits(made, ((t.split, training_row(d, t, one)) for d, t in tasks for one in _variants(d, t, variants)))
         else:
             _hub(domains, made)
         files = {path.relative_to(made).as_posix(): _hash(path) for path in sorted(made.rglob("*")) if path.is_file()}
@@ -126,7 +125,11 @@ def check_place(form: str, out: Path, *, overwrite: bool = False) -> None:
         raise ConfigError(f"{out}: export {form} makes this folder, and it is a file or a link; move it away")
     if overwrite or not out.is_dir():
         return
-    written = _written(out)
+    try:  # the names and hashes of all that the last export wrote here
+        files = json.loads((out / MARK).read_text(encoding="utf-8"))["files"]
+        written = {str(name): str(seen) for name, seen in files.items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        written = {}
     folders = {parent.as_posix() for name in written for parent in PurePosixPath(name).parents}
     for path in sorted(out.rglob("*")):
         name = path.relative_to(out).as_posix()
@@ -145,21 +148,8 @@ def check_place(form: str, out: Path, *, overwrite: bool = False) -> None:
         )
 
 
-def _written(out: Path) -> Mapping[str, str]:
-    """Name and hash of all that the last export wrote here; {} where there was none."""
-    try:
-        files = json.loads((out / MARK).read_text(encoding="utf-8"))["files"]
-        return {str(name): str(seen) for name, seen in files.items()}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return {}
-
-
 def _hash(path: Path) -> str:
     return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
-
-
-def _tasks(domains: Sequence[SqlDomain]) -> Iterator[tuple[str, SqlDomain, SqlTask]]:
-    return ((task.split, domain, task) for domain in domains for task in domain.tasks.values())
 
 
 def _splits(out: Path, rows: Iterator[tuple[str, Mapping[str, Any]]]) -> Counter[str]:
@@ -210,54 +200,38 @@ def _variants(domain: SqlDomain, task: SqlTask, count: int) -> Iterator[Variant]
         yield Variant(number, tools, aliases, prices, wanted.sentence, weights)
 
 
-def _rows(split: str, domain: SqlDomain, task: SqlTask, variants: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    return ((split, training_row(domain, task, one)) for one in _variants(domain, task, variants))
-
-
 def training_row(domain: SqlDomain, task: SqlTask, one: Variant) -> dict[str, Any]:
     """One row of training data: a variant of a task, in the reference's field names."""
     told = task.shape["user_scenario"]["instructions"]
-    shown = schemas(domain, one.tools)
-    if one.aliases:
-        shown.append(_expert(one))
+    own = {name: list(load_sheet(SHEET).price(item).pico_usd_per_token or ()) for name, item in ORCHESTRATOR.items()}
     general = {"outcome": "accuracy", "usd": "cost", "seconds": "latency"}
     return {
         "index": f"{domain.name}____{task.task_id}-{one.number}",
         "category": "func_call",
         "problem": " ".join(part for part in (told["reason_for_call"], one.instruction) if part),
         "answer": "; ".join(task.communicate),
-        "tools": shown,
+        "tools": [*schemas(domain, one.tools), *([_expert(one)] if one.aliases else [])],
         "model_mapping": dict(one.aliases),
-        "tool_pricing": _pricing(one),
+        "tool_pricing": {  # dollars a token under keys that are named "..._per_million": the reference's code reads so
+            model: {"input_tokens_per_million": rate[0] / PICO, "output_tokens_per_million": rate[2] / PICO}
+            for model, rate in {**own, **one.prices}.items()
+        },
         "pref_vec": {general.get(name, name): weight for name, weight in one.weights.items()},
         "example": tau2_task(task),
     }
 
 
 def _expert(one: Variant) -> dict[str, Any]:
-    seconds = {offer.alias: offer.seconds for offer in OFFERS}
-    lines = [
-        f"- {alias}: ${prices[0] / 10**6:g} in, ${prices[2] / 10**6:g} out per million tokens, {seconds[alias]:g} s"
-        for alias, model in one.aliases.items()
-        if (prices := one.prices[model])
-    ]
+    lines = ["Let an expert write this turn."]
+    for offer in OFFERS[: len(one.aliases)]:
+        into, _, out, *_ = (price / 10**6 for price in one.prices[one.aliases[offer.alias]])
+        lines.append(f"- {offer.alias}: ${into:g} in, ${out:g} out per million tokens, {offer.seconds:g} s")
     schema = {
         "type": "object",
         "properties": {"expert": {"type": "string", "enum": list(one.aliases), "description": "Which expert."}},
         "required": ["expert"],
     }
-    text = "Let an expert write this turn.\n" + "\n".join(lines)
-    return {"type": "function", "function": {"name": NAME, "description": text, "parameters": schema}}
-
-
-def _pricing(one: Variant) -> dict[str, dict[str, float]]:
-    """Dollars a token under keys that are named "..._per_million": the reference's code reads them so."""
-    sheet = load_sheet(SHEET)
-    own = {name: list(sheet.price(item).pico_usd_per_token or ()) for name, item in ORCHESTRATOR.items()}
-    return {
-        model: {"input_tokens_per_million": rate[0] / PICO, "output_tokens_per_million": rate[2] / PICO}
-        for model, rate in {**own, **one.prices}.items()
-    }
+    return {"type": "function", "function": {"name": NAME, "description": "\n".join(lines), "parameters": schema}}
 
 
 # -- a data set that can be pushed ---------------------------------------------------------------------------------
@@ -266,7 +240,8 @@ def _pricing(one: Variant) -> dict[str, dict[str, float]]:
 def _hub(domains: Sequence[SqlDomain], out: Path) -> None:
     """data/SPLIT.jsonl, the domain folders themselves, and README.md as the data card."""
     (out / "data").mkdir()
-    counts = _splits(out / "data", ((split, hub_row(domain, task)) for split, domain, task in _tasks(domains)))
+    tasks = ((domain, task) for domain in domains for task in domain.tasks.values())
+    counts = _splits(out / "data", ((task.split, hub_row(domain, task)) for domain, task in tasks))
     for domain in domains:
         folder = out / "domains" / domain.name
         folder.mkdir(parents=True)

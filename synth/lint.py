@@ -44,7 +44,8 @@ def main(given: Sequence[str] | None = None) -> int:
 def run(given: LintOptions) -> int:
     """Lint, and print what was found."""
     names = given.spec or tuple(specs.shipped())
-    found = {name: spec_lint.of_spec(name, given.seed) for name in names}
+    read = {name: specs.load(name) for name in names}
+    found = {name: spec_lint.of_parts(spec.parts, given.seed, spec.folder) for name, spec in read.items()}
     for name, findings in found.items():
         say(f"{name}: {spec_lint.counted(findings)}")
     ranked = sorted(((name, one) for name in names for one in found[name]), key=lambda pair: spec_lint.rank(pair[1]))

@@ -22,20 +22,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, check_counts, check_folder, check_spend_cap, command, say
-from toolorchestra.envs.base.answer_store import digest
-from toolorchestra.envs.base.errors import ConfigError, spelled
+from toolorchestra.agents.commands.console import (
+    DONE,
+    check_counts,
+    check_folder,
+    check_spend_cap,
+    command,
+    say,
+    say_aside,
+)
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.files import write_whole
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.synth.authors import Author, GrammarAuthor, model_author
+from toolorchestra.synth.authors import model_author
 from toolorchestra.synth.authors.model_author import LlmAuthor
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.proof.solvers import ModelSolver, Solver, named
+from toolorchestra.synth.proof.solvers import SCRIPTED, ModelSolver, named
 from toolorchestra.synth.stages import pipeline
 from toolorchestra.synth.stages.pipeline import Made
 from toolorchestra.synth.stages.stage_values import Band, SynthesisSettings
@@ -131,9 +138,9 @@ def run(given: MakeOptions) -> int:
             raise ConfigError(f"{spec.folder} is not the spec of a shipped domain; say where it goes: --out DIR")
         out = given.out or loader.SHIPPED / (spec.name if spec else "")
         work = StageStore(out.with_name(f"{out.name}.work") if given.out else Path(scratch), resume=given.resume)
-        paid_model = _paid_model(given, work.folder)
-        made = asyncio.run(_made(_run(given, spec, work, out, paid_model)))
-        report = report_of(made, paid_model)
+        models = _models(given, work.folder)
+        made = asyncio.run(_made(_run(given, spec, work, out, models)))
+        report = report_of(made, next(iter(models.values()), None))
         keep_report(work.folder, report)
         say(report_text(report))
         say(f"  written to {made.domain.folder}, {time.perf_counter() - started:.1f} s")
@@ -166,85 +173,57 @@ async def _made(run: pipeline.SynthesisRun) -> pipeline.Made:
                 await one.paid_model.close()
 
 
-def _paid_model(given: MakeOptions, folder: Path) -> PaidModel | None:
-    """The first model that is named, with the prices of all of them."""
+def _models(given: MakeOptions, folder: Path) -> dict[str, PaidModel]:
+    """The models that are named, over one journal, one cap and one sheet, which has the prices of all of them."""
     wanted = [one for one in (given.model, given.reader) if one not in ("", AUTHOR_READS)]
     wanted += [one for one in given.solvers if ":" in one]
-    if not wanted:
-        return None
-    first, *others = (_backend(given, name) for name in wanted)
+    silent = given.replay is not None
+    loaded = {
+        name: model_author.load(name, given.prices, given.price_as, given.backends, silent=silent) for name in wanted
+    }
+    if not loaded:
+        return {}
+    first, *others = loaded.values()
     prices = {item: price for backend in (*others, first) for item, price in backend.sheet.prices.items()}
-    journal = Journal(given.replay or folder / "calls.jsonl", replay=given.replay is not None)
+    journal = Journal(given.replay or folder / "calls.jsonl", replay=silent)
     cap = SpendCap(given.spend_cap) if given.spend_cap is not None else None
     sheet = replace(first.sheet, prices=prices)
-    return PaidModel(first.models, first.model, sheet, journal, cap, given.at_once, Bars(sys.stderr).note)
-
-
-def _backend(given: MakeOptions, named: str) -> model_author.Backend:
-    return model_author.load(
-        named, given.prices, given.price_as, given.backends, silent=given.replay is not None
-    )  # fmt: skip
+    made = PaidModel(first.models, first.model, sheet, journal, cap, given.at_once, _note)
+    return {name: made if b is first else made.beside(b.models, b.model) for name, b in loaded.items()}
 
 
 def _run(
-    given: MakeOptions, spec: specs.Spec | None, work: StageStore, out: Path, paid_model: PaidModel | None
+    given: MakeOptions, spec: specs.Spec | None, work: StageStore, out: Path, models: Mapping[str, PaidModel]
 ) -> pipeline.SynthesisRun:
     settings = SynthesisSettings(
         tasks=given.tasks, seed=given.seed, evolve=given.evolve, band=Band(*given.band, given.k),
         rounds=given.rounds, reader_tasks=given.reader_tasks,
     )  # fmt: skip
-    if spec is None:
-        assert paid_model is not None
-        author: Author = LlmAuthor(given.what, paid_model)
-        identity = digest(given.what, paid_model.model)
-    else:
-        author, identity = GrammarAuthor(spec, specs.texts(spec.folder)), spec.digest
     beside = {"reader": given.reader, "solvers": given.solvers}
     work.agree({"what": given.what, "model": given.model, "spec": spec and spec.digest, **beside, **asdict(settings)})
-    solvers = [_solver(given, name, paid_model) for name in given.solvers]
-    reader = None
-    if given.reader and paid_model is not None:
-        reads = paid_model if given.reader == AUTHOR_READS else _beside(given, paid_model, given.reader)
-        reader = ModelSolver(reads, "reader", JUDGE)
-    return pipeline.SynthesisRun(author, settings, work, out, identity, solvers, reader, Bars(sys.stderr), given.strict)
+    reads = given.model if given.reader == AUTHOR_READS else given.reader
+    reader = ModelSolver(models[reads], "reader", JUDGE) if reads else None
+    solvers = [ModelSolver(models[name]) if ":" in name else SCRIPTED[name] for name in given.solvers]
+    author = spec or LlmAuthor(given.what, models[given.model])
+    return pipeline.SynthesisRun(author, settings, work, out, solvers, reader, _progress, given.strict)
 
 
-def _solver(given: MakeOptions, name: str, paid_model: PaidModel | None) -> Solver:
-    if ":" not in name or paid_model is None:
-        return named([name])[0]
-    return ModelSolver(_beside(given, paid_model, name))
+def _progress(stage: str, done: int, of: int) -> None:
+    """Tell how far a run is: a bar that is drawn over on a terminal, a line for each finished stage elsewhere."""
+    ended = done >= of == 1
+    if sys.stderr.isatty():
+        full = WIDTH * done // max(1, of)
+        sys.stderr.write(f"\r{stage:10} [{'#' * full:.<{WIDTH}}] {done}/{of}   " + "\n" * ended)
+        sys.stderr.flush()
+    elif ended:
+        say_aside(f"{stage} done")
 
 
-def _beside(given: MakeOptions, paid_model: PaidModel, named: str) -> PaidModel:
-    """Another model of the run, with the same journal and cap."""
-    backend = _backend(given, named)
-    return paid_model.beside(backend.models, backend.model)
-
-
-class Bars:
-    """How far a run is: a bar that is drawn over on a terminal, a line for each finished stage elsewhere."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._drawn = stream.isatty()
-
-    def __call__(self, stage: str, done: int, of: int) -> None:
-        """Stage, and how many of how many."""
-        ended = done >= of and of == 1
-        if self._drawn:
-            full = WIDTH * done // max(1, of)
-            bar = "#" * full + "." * (WIDTH - full)
-            self._write(f"\r{stage:10} [{bar}] {done}/{of}   " + "\n" * ended)
-        elif ended:
-            self._write(f"{stage} done\n")
-
-    def note(self, text: str) -> None:
-        """A line of its own, such as what is waited for."""
-        self._write("\n" * self._drawn + f"{spelled(text)}\n")
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+def _note(text: str) -> None:
+    """Tell what is waited for, on a line of its own."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\n")
+    say_aside(text)
 
 
 # -- the report: texts in it may be a model's --------------------------------------------------------------------------
@@ -252,7 +231,6 @@ class Bars:
 MOST_TEXT = 300
 DISAGREEMENTS = "disagreements.txt"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-_CONTROL_BUT_LINES = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _MARKS = re.compile(r"([\\`*_\[\]|~#!])")
 
 
@@ -269,7 +247,7 @@ def report_of(made: Made, paid_model: PaidModel | None) -> dict[str, Any]:
     return {
         "domain": made.domain.name,
         "tasks": len(tasks),
-        "stages": [tally.row() for tally in made.tallies],
+        "stages": [asdict(tally) for tally in made.tallies],
         "difficulty": {str(level): n for level, n in sorted(Counter(task.difficulty for task in tasks).items())},
         "nothing_to_be_done": sum(task.idle for task in tasks),
         "usd": spent,
@@ -302,18 +280,14 @@ def report_text(report: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _disagreements(report: Mapping[str, Any]) -> str:
-    """What the second reader made of tasks, with its conversations; "" where it agrees or there is none."""
-    notes = [note for row in report["stages"] if row["stage"] == "reader" for note in row["notes"][1:]]
-    return "\n\n".join(_CONTROL_BUT_LINES.sub(" ", note) for note in notes) + "\n" if notes else ""
-
-
 def keep_report(folder: Path, report: Mapping[str, Any]) -> None:
-    """report.json and report.md, and disagreements.txt where a second reader differs from gold."""
-    told = _disagreements(report)
+    """report.json and report.md, and disagreements.txt with the conversations where a second reader differs from
+    gold."""
+    notes = [note for row in report["stages"] if row["stage"] == "reader" for note in row["notes"][1:]]
     (folder / DISAGREEMENTS).unlink(missing_ok=True)
-    if told:
-        write_whole(folder / DISAGREEMENTS, told.encode())
+    if notes:
+        lines = "\n\n".join(notes).split("\n")
+        write_whole(folder / DISAGREEMENTS, "".join(_CONTROL.sub(" ", line) + "\n" for line in lines).encode())
     write_whole(folder / "report.json", (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
     write_whole(folder / "report.md", report_text(report).encode())
 

@@ -13,6 +13,7 @@ them), and a second reader (`toolorchestra synth make --reader`).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import multiprocessing
 import os
@@ -32,14 +33,11 @@ import tyro
 from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, command, say
 from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.gold_conversation import moves
-from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
-from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTool
-from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTool
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof import similarity
 from toolorchestra.synth.proof.domain_player import DomainPlayer
-from toolorchestra.synth.proof.solvers import Arena
+from toolorchestra.synth.proof.solvers import SCRIPTED, Arena
 from toolorchestra.synth.proof.task_checks import fault
 from toolorchestra.synth.stages import spec_lint
 from toolorchestra.synth.stages.domain_folder import rebuilt
@@ -47,13 +45,11 @@ from toolorchestra.synth.stages.domain_folder import rebuilt
 LEAST = {"tools": 20, "rows": 750, "tasks": 450}
 POLICY_CHARACTERS = (6_000, 10_000)
 MOST_IDLE_SHARE = 0.08
-MOST_EXACT = 0
 CONSISTENT = "self-consistent"
 """Said of tasks that passed every check. Whether gold is what the words mean, no run can show."""
 CHECKED = (
     "the gold path gives 1; doing nothing, saying nothing, a write left out and another argument give 0; reads in "
-    "another"
-    " order give 1. Not checked: whether the gold path is what the words mean"
+    "another order give 1. Not checked: whether the gold path is what the words mean"
 )
 REPLAYED = 40
 """Tasks of a domain that are played once more in another process."""
@@ -73,40 +69,28 @@ class Proof(NamedTuple):
 def check_tasks(name: str, ids: Sequence[str]) -> Proof:
     """Every check on these tasks, then the oracle through the environment."""
     arena = Arena(name)
-    found = arena.domain
-    faults = []
-    for task_id in ids:
-        check, seen = fault(arena.bench, found.tasks[task_id])
-        if check:
-            faults.append(f"{task_id}: {check}: {seen}")
-    played, digest = play(name, ids)
-    return Proof(found.name, "tasks", len(ids), (*faults, *played), digest)
+    checked = ((task_id, fault(arena.bench, arena.domain.tasks[task_id])) for task_id in ids)
+    faults = [f"{task_id}: {check}: {seen}" for task_id, (check, seen) in checked if check]
+    played, digest = play(arena, ids)
+    return Proof(arena.domain.name, "tasks", len(ids), (*faults, *played), digest)
 
 
-def play(name: str, ids: Sequence[str]) -> tuple[list[str], str]:
+def play(arena: Arena, ids: Sequence[str]) -> tuple[list[str], str]:
     """The oracle through the environment: what went wrong, and a digest of all transcripts."""
-    found = ready(name).domain
-    env = OrchestraEnv(ToolScaleSource(name), preference="none")
     faults, made = [], hashlib.blake2b(digest_size=12)
     for task_id in ids:
-        observation, _ = env.reset(seed=int(task_id), options={"task_id": f"toolscale/{found.name}/{task_id}"})
-        reward, over = 0.0, False
-        info: dict[str, Any] = {}
-        for move in moves(found, found.tasks[task_id]):
-            observation, reward, terminated, truncated, info = env.step(move)
-            over = terminated or truncated
-            if over:
-                break
-        if not over or reward != 1.0:
-            faults.append(f"{task_id}: oracle: {reward} at the end: {info.get('outcome')!r:.300}")
-        made.update("\n".join(f"{m['role']}: {m['content']}" for m in observation["messages"]).encode())
+        found = asyncio.run(arena.play(SCRIPTED["oracle"], task_id, int(task_id)))
+        if not found.solved:
+            faults.append(f"{task_id}: oracle: not solved; not told or looked at: {found.missing!r:.300}")
+        made.update("\n".join(f"{m['role']}: {m['content']}" for m in found.messages).encode())
     return faults, made.hexdigest()
 
 
 def check_again(name: str, ids: Sequence[str]) -> Proof:
     """Play the oracle's transcripts only, for comparison with another process."""
-    faults, digest = play(name, ids)
-    return Proof(loader.load(name).name, "replay", len(ids), tuple(faults), digest)
+    arena = Arena(name)
+    faults, digest = play(arena, ids)
+    return Proof(arena.domain.name, "replay", len(ids), tuple(faults), digest)
 
 
 def check_domain(name: str) -> Proof:
@@ -117,13 +101,17 @@ def check_domain(name: str) -> Proof:
         "rows": sum(len(table.rows) for table in found.tables.values()),
         "tasks": len(found.tasks),
     }
-    shipped = found.folder.parent.resolve() == loader.SHIPPED.resolve()
-    faults = _unfit_to_ship(found, counts) if shipped else []
+    faults = []
+    if found.folder.parent.resolve() == loader.SHIPPED.resolve():  # what one's own need not have
+        faults += [f"{counts[key]} {key}, at least {n} expected" for key, n in LEAST.items() if counts[key] < n]
+        low, high = POLICY_CHARACTERS
+        if not low <= len(found.policy) <= high:
+            faults.append(f"a policy of {len(found.policy)} characters, {low} to {high} expected")
     idle = sum(task.idle for task in found.tasks.values())
     if idle > MOST_IDLE_SHARE * len(found.tasks):
         faults.append(f"{idle} tasks where nothing is to be done, at most {MOST_IDLE_SHARE:.0%} expected")
     alike = similarity.compare(task.shape for task in found.tasks.values())
-    if alike.exact > MOST_EXACT:
+    if alike.exact:
         faults.append(f"{alike.exact} tasks say what another says: {alike.example}")
     faults += list(breaches(DomainPlayer(found)))[:10]
     strings = sum(p.get("type") == "string" for t in found.tools.values() for p in t.parameters["properties"].values())
@@ -136,20 +124,11 @@ def check_domain(name: str) -> Proof:
     return Proof(found.name, what, 0, tuple(faults), "")
 
 
-def _unfit_to_ship(found: SqlDomain, counts: Mapping[str, int]) -> list[str]:
-    """What a domain of the package must have, and one's own need not."""
-    faults = [f"{counts[key]} {key}, at least {least} expected" for key, least in LEAST.items() if counts[key] < least]
-    low, high = POLICY_CHARACTERS
-    if not low <= len(found.policy) <= high:
-        faults.append(f"a policy of {len(found.policy)} characters, {low} to {high} expected")
-    return faults
-
-
 def check_meaning(name: str) -> Proof:
     """How many findings the lint of the spec has. They are no faults: an author should look at them."""
     folder = loader.resolve(name)
     generator = loader.manifest(folder)["generator"]
-    found = spec_lint.findings(specs.load(folder.name), int(generator["seed"]))
+    found = spec_lint.findings(specs.texts(folder.name), int(generator["seed"]))
     what = f"lint of its spec: {spec_lint.counted(found)}; `toolorchestra synth lint {folder.name}` shows them"
     return Proof(loader.load(name).name, what, 0, (), "")
 
@@ -255,77 +234,24 @@ def run(given: ProveOptions) -> int:
 # -- hostile arguments -------------------------------------------------------------------------------------------------
 
 ARGUMENTS = (
-    "' OR '1'='1",
-    "' OR 1=1 --",
-    "'; DROP TABLE customers; --",
-    '"; DELETE FROM accounts; --',
-    "x'); DROP TABLE t; --",
-    "' UNION SELECT * FROM sqlite_master --",
-    "') UNION SELECT sql FROM sqlite_schema --",
-    "1; ATTACH DATABASE 'x' AS y",
-    "ATTACH DATABASE '/tmp/x.db' AS evil;",
-    "'; PRAGMA writable_schema = 1; --",
-    "PRAGMA foreign_keys = OFF;",
-    "'; VACUUM INTO '/tmp/stolen.db'; --",
-    "load_extension('x')",
-    "'||load_extension('/tmp/x')||'",
-    "' || randomblob(1e9) || '",
-    "zeroblob(1000000000)",
+    "' OR '1'='1", "' OR 1=1 --", "'; DROP TABLE customers; --", '"; DELETE FROM accounts; --',
+    "x'); DROP TABLE t; --", "' UNION SELECT * FROM sqlite_master --", "') UNION SELECT sql FROM sqlite_schema --",
+    "1; ATTACH DATABASE 'x' AS y", "ATTACH DATABASE '/tmp/x.db' AS evil;", "'; PRAGMA writable_schema = 1; --",
+    "PRAGMA foreign_keys = OFF;", "'; VACUUM INTO '/tmp/stolen.db'; --", "load_extension('x')",
+    "'||load_extension('/tmp/x')||'", "' || randomblob(1e9) || '", "zeroblob(1000000000)",
     "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c) SELECT * FROM c",
     "'; WITH RECURSIVE c(x) AS (VALUES(1) UNION ALL SELECT x+1 FROM c) SELECT max(x) FROM c; --",
-    "(SELECT group_concat(email) FROM customers)",
-    "x' AND (SELECT count(*) FROM a, b, c, d) > 0 --",
-    "%' ESCAPE '",
-    "%%%%%%%%%%",
-    "_' OR LIKE('%','a",
-    "'; COMMIT; --",
-    "'; ROLLBACK; --",
-    "'; SAVEPOINT a; --",
-    "'; BEGIN EXCLUSIVE; --",
-    "CREATE TRIGGER t AFTER INSERT ON a BEGIN SELECT 1; END",
-    "'; CREATE TABLE pwned(x); --",
-    "/**/OR/**/1=1",
-    "--",
-    "\\'; DROP TABLE users; --",
-    ":now || ''",
-    "?1",
-    "@who = 1",
-    "$x = 1",
-    "{account_id.__class__}",
-    "{0.__init__.__globals__}",
-    "%(name)s'",
-    "\x00",
-    "AC-1\x00' OR 1=1",
-    "AC-00001\n",
-    "\r\n.schema",
-    "\u202eAC-00001",
-    "AC\u200b-00001",
-    "\ufeffAC-00001",
-    "ＡＣ－００００１",
-    "AC‐00001'",
-    "ﬁnance'",
-    "\u02bc OR 1=1",
-    "＇ OR 1=1",
-    "' OR '１'='１",
-    "\ud7ff'\ufffe",
-    "💥; DROP TABLE x",
-    "<script>alert(1)</script>",
-    "../../etc/passwd'",
-    "a" * 100_000,
-    "'" * 10_000,
-    "\u0301" * 300,
-    "",
-    " ",
-    "now()",
-    "'now'",
-    '{"$gt": ""}',
-    "[1, 2]",
-    "null;",
-    "${jndi:ldap://x}",
-    "`id`",
-    "$(id)",
+    "(SELECT group_concat(email) FROM customers)", "x' AND (SELECT count(*) FROM a, b, c, d) > 0 --", "%' ESCAPE '",
+    "%%%%%%%%%%", "_' OR LIKE('%','a", "'; COMMIT; --", "'; ROLLBACK; --", "'; SAVEPOINT a; --",
+    "'; BEGIN EXCLUSIVE; --", "CREATE TRIGGER t AFTER INSERT ON a BEGIN SELECT 1; END",
+    "'; CREATE TABLE pwned(x); --", "/**/OR/**/1=1", "--", "\\'; DROP TABLE users; --", ":now || ''", "?1",
+    "@who = 1", "$x = 1", "{account_id.__class__}", "{0.__init__.__globals__}", "%(name)s'", "\x00",
+    "AC-1\x00' OR 1=1", "AC-00001\n", "\r\n.schema", "\u202eAC-00001", "AC\u200b-00001", "\ufeffAC-00001",
+    "ＡＣ－００００１", "AC‐00001'", "ﬁnance'", "\u02bc OR 1=1", "＇ OR 1=1", "' OR '１'='１", "\ud7ff'\ufffe",
+    "💥; DROP TABLE x", "<script>alert(1)</script>", "../../etc/passwd'", "a" * 100_000, "'" * 10_000, "\u0301" * 300,
+    "", " ", "now()", "'now'", '{"$gt": ""}', "[1, 2]", "null;", "${jndi:ldap://x}", "`id`", "$(id)",
     "| cat /etc/passwd",
-)
+)  # fmt: skip
 """Text for string parameters. JSON of other types is refused by the schema before it gets this far."""
 
 
@@ -334,21 +260,16 @@ def breaches(bench: DomainPlayer) -> Iterator[str]:
     for tool in bench.domain.tools.values():
         base = valid(bench, tool)
         for name, part in tool.parameters["properties"].items():
-            if part.get("type") != "string":
-                continue
-            for text in ARGUMENTS:
-                seen = _breach(bench, GoldCall(tool.name, {**base, name: text}))
-                if seen:
-                    yield f"{tool.name}.{name} = {text!r:.60}: {seen}"
-
-
-def _breach(bench: DomainPlayer, action: GoldCall) -> str:
-    with bench.session() as session:
-        try:
-            called = bench.call(session, action)
-        except ToolError:
-            return "it changed rows" if session.changes() else ""
-        return f"not refused, gave {called.text:.60}"
+            for text in ARGUMENTS if part.get("type") == "string" else ():
+                at = f"{tool.name}.{name} = {text!r:.60}"
+                with bench.session() as session:
+                    try:
+                        called = bench.call(session, GoldCall(tool.name, {**base, name: text}))
+                    except ToolError:
+                        if session.changes():
+                            yield f"{at}: it changed rows"
+                    else:
+                        yield f"{at}: not refused, gave {called.text:.60}"
 
 
 def valid(bench: DomainPlayer, tool: SqlTool) -> Mapping[str, Any]:
@@ -357,16 +278,11 @@ def valid(bench: DomainPlayer, tool: SqlTool) -> Mapping[str, Any]:
         for action in task.actions:
             if action.name == tool.name:
                 return action.arguments
-    return {name: _argument(bench, name, part) for name, part in tool.parameters["properties"].items()}
-
-
-def _argument(bench: DomainPlayer, name: str, schema: Mapping[str, Any]) -> Any:
-    if "enum" in schema:
-        return schema["enum"][0]
-    found = bench.values(name)
-    if found:
-        return found[0]
-    return "x1" if schema["type"] == "string" else schema.get("minimum", 1)
+    made = {}
+    for name, part in tool.parameters["properties"].items():
+        plain = "x1" if part["type"] == "string" else part.get("minimum", 1)
+        made[name] = next(iter(part.get("enum") or bench.values(name)), plain)
+    return made
 
 
 if __name__ == "__main__":

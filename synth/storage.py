@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from toolorchestra.envs.base.answer_store import AnswerStore, digest
@@ -123,13 +124,6 @@ class PaidRequest(NamedTuple):
     """Tells two calls of the same words apart."""
 
 
-@runtime_checkable
-class Closing(Protocol):
-    """A backend that holds connections."""
-
-    async def aclose(self) -> None: ...
-
-
 @dataclass
 class PaidModel:
     """Makes calls to one model and bills them: by stage, and by the role author or judge."""
@@ -140,8 +134,8 @@ class PaidModel:
     journal: Journal
     cap: SpendCap | None = None
     concurrency: int = 4
-    waits: Callable[[str], None] | None = None
-    """Told, now and then, what is waited for."""
+    waits: Callable[[str], object] = str
+    """Told, now and then, what is waited for; nobody is, by default."""
     ledger: Ledger = field(default_factory=Ledger)
     _counted: set[str] = field(default_factory=set)
     _made: set[str] = field(default_factory=set)
@@ -179,16 +173,11 @@ class PaidModel:
                     f"{self.journal.path}: no recording of this call ({asked.stage}, {asked.role}, number"
                     f" {asked.number}); the spec, the prompts or the model have changed: record it anew"
                 )
-            row = await self._paid_once(wanted, asked)
+            async with self._asking.setdefault(wanted, asyncio.Lock()), self._gate:  # who asks the same meanwhile waits
+                row = self.journal.first(wanted) or await self._pay(wanted, asked)
         if wanted not in self._counted:
             self._bill(wanted, row, asked.stage)
         return PaidAnswer(row["text"], row["characters"], bool(row.get("cut")))
-
-    async def _paid_once(self, wanted: str, asked: PaidRequest) -> Mapping[str, Any]:
-        """The answered call. Who asks the same while it is under way waits for it."""
-        lock = self._asking.setdefault(wanted, asyncio.Lock())
-        async with lock, self._gate:
-            return self.journal.first(wanted) or await self._pay(wanted, asked)
 
     async def _pay(self, wanted: str, asked: PaidRequest) -> Mapping[str, Any]:
         purpose: Literal["answer", "judge"] = "judge" if asked.role == JUDGE else "answer"
@@ -238,35 +227,28 @@ class PaidModel:
 
     async def _answered(self, request: ChatRequest, asked: PaidRequest) -> Completion:
         """The completion. Every way in which a server fails ends in an error of one sentence."""
-        telling = asyncio.create_task(self._tell(asked.stage)) if self.waits is not None else None
+        telling = asyncio.create_task(self._tell(asked.stage))
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 return await self.models.complete(request)
-        except TimeoutError:
-            seen = f"model {self.model!r} did not answer within {CALL_SECONDS:g} s"
-            raise Outage(
-                f"{seen} (stage {asked.stage}); answers that came are kept: go on with resume=True",
-                command_line="--resume",
-            ) from None
         except ToolError as err:
             if self.cap is not None and self.cap.used_up:
                 raise SpendCapReached(str(err)) from None
             raise Outage(f"{err} (stage {asked.stage})") from None
-        except Outage as err:
+        except (TimeoutError, Outage) as err:
+            late = f"model {self.model!r} did not answer within {CALL_SECONDS:g} s"
             raise Outage(
-                f"{err} (stage {asked.stage}; answers that came are kept: go on with resume=True)",
+                f"{err if isinstance(err, Outage) else late} (stage {asked.stage}; answers that came are kept: go on "
+                "with resume=True)",
                 command_line="--resume",
             ) from None
         finally:
-            if telling is not None:
-                telling.cancel()
+            telling.cancel()
 
     async def _tell(self, stage: str) -> None:
-        waited = 0.0
-        while self.waits is not None:
+        for times in itertools.count(1):
             await asyncio.sleep(TELL_SECONDS)
-            waited += TELL_SECONDS
-            self.waits(f"{stage}: waiting for {self.model}, {waited:g} s of at most {CALL_SECONDS:g} s")
+            self.waits(f"{stage}: waiting for {self.model}, {times * TELL_SECONDS:g} s of at most {CALL_SECONDS:g} s")
 
     def _row(
         self, wanted: str, asked: PaidRequest, used: Sequence[Usage], text: str, cut: bool
@@ -301,8 +283,8 @@ class PaidModel:
 
     async def close(self) -> None:
         """Close the backend's connections, if it holds any."""
-        if isinstance(self.models, Closing):
-            await self.models.aclose()
+        if (aclose := getattr(self.models, "aclose", None)) is not None:
+            await aclose()
 
     def usd_by_stage(self) -> dict[str, float]:
         """Dollars by stage and role, as `stage/role`."""

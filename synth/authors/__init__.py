@@ -1,13 +1,11 @@
-"""Authors of the parts of a spec: a spec that is at hand, or a model that is asked for each."""
+"""The author of the parts of a spec, where no person wrote them: a model, whose answers are not trusted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.synth.formats.part_checks import Fault
-from toolorchestra.synth.formats.spec import Spec
 
 PART_OF = {
     "subjects": "domain.yaml",
@@ -18,6 +16,8 @@ PART_OF = {
     "intents": "intents.yaml",
 }
 """Stage -> the file of the spec that it writes, in the order of writing."""
+KEYS = {"schema": "schema_sql", "policy": "policy", "tools": "tools", "intents": "intents"}
+"""Stages whose part is one text or one list, and its key in a model's answer."""
 
 
 class PartRequest(NamedTuple):
@@ -41,49 +41,3 @@ class Unusable(Exception):
         super().__init__(fault.seen)
         self.fault = fault
         self.answer = answer
-
-
-class Author(Protocol):
-    """Writes one part after the other."""
-
-    @property
-    def trusted(self) -> bool:
-        """Whether what it writes may use all of a spec's means: anchors, any template, any size."""
-        ...
-
-    async def write(self, asked: PartRequest) -> str:
-        """A file's text. Raises Unusable."""
-        ...
-
-    async def harder(self, asked: PartRequest) -> str:
-        """An intents.yaml of harder intents, made from the one among the parts. Raises Unusable."""
-        ...
-
-    async def doubts(self, parts: Mapping[str, str]) -> list[Fault]:
-        """What a second reader finds contradictory or implausible in the newest part; [] where there is none."""
-        ...
-
-
-class GrammarAuthor:
-    """An author that gives the texts of a finished spec. It repairs nothing: see write()."""
-
-    trusted = True
-
-    def __init__(self, spec: Spec, texts: Mapping[str, str]) -> None:
-        self.spec = spec
-        self.texts = texts
-
-    async def write(self, asked: PartRequest) -> str:
-        """The part, once. Raises ConfigError when it is sent back."""
-        if asked.faults:
-            seen = "; ".join(f"{fault.reason}: {fault.seen}" for fault in asked.faults[:5])
-            raise ConfigError(f"{self.spec.folder}: {PART_OF[asked.stage]}: {seen}")
-        return self.texts[PART_OF[asked.stage]]
-
-    async def harder(self, asked: PartRequest) -> str:
-        """Nothing: its tasks are made harder by joining what is there."""
-        return asked.parts["intents.yaml"]
-
-    async def doubts(self, parts: Mapping[str, str]) -> list[Fault]:
-        """Returns no doubts."""
-        return []

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 
 from toolorchestra.envs.base.types import Message
-from toolorchestra.synth.authors import PART_OF, PartRequest
+from toolorchestra.synth.authors import KEYS, PART_OF, PartRequest
 from toolorchestra.synth.formats import spec as specs
 
 EXAMPLE = "public_library"
@@ -15,7 +15,6 @@ MOST_BEFORE = 60_000
 """Characters of the last try that are shown with its faults."""
 _SEEN = {"second reader": 5_000}
 """Characters of a fault that are shown, where they are more than usual: a transcript is long."""
-_KEYS = {"schema": "schema_sql", "policy": "policy", "tools": "tools", "intents": "intents"}
 
 _HEAD = (
     "You design small service domains in which a customer service agent works through tools on a SQLite database. "
@@ -96,22 +95,31 @@ plausible for the subject? Answer {"verdict": "yes" or "no", "reasons": [texts, 
 @cache
 def _example(stage: str) -> str:
     """The part of a shipped spec as the answer that would give it."""
-    parts = specs.texts(specs.SHIPPED / "extra" / f"{EXAMPLE}.yaml")
+    parts = specs.texts(EXAMPLE)
     text = parts[PART_OF[stage]]
     value = specs.parsed(text, specs.SHIPPED) if PART_OF[stage].endswith(".yaml") else text
-    made = {_KEYS[stage]: value} if stage in _KEYS else value
+    made = {KEYS[stage]: value} if stage in KEYS else value
     return json.dumps(made, ensure_ascii=False)
+
+
+def _there(parts: Mapping[str, str]) -> str:
+    return "\n\n".join(f"== {name}\n{text}" for name, text in parts.items())
 
 
 def author(domain: str, asked: PartRequest, batch: str = "") -> tuple[Message, ...]:
     """The conversation that asks for a part, for one batch of it, or for its repair."""
-    there = "\n\n".join(f"== {name}\n{text}" for name, text in asked.parts.items())
+    there = _there(asked.parts) or "(none)"
     rules = f"{_RULES[asked.stage]}\n\nAn example, for another subject:\n{_example(asked.stage)}"
-    wanted = f"Stage: {asked.stage}\nThe subject: {domain}\n\n{rules}\n\nThe parts so far:\n{there or '(none)'}"
+    wanted = f"Stage: {asked.stage}\nThe subject: {domain}\n\n{rules}\n\nThe parts so far:\n{there}"
     if batch:
         wanted += f"\n\nOthers write intents too; this is batch {batch}. Take requests that only yours would have."
-    made = [Message(role="system", content=_HEAD), Message(role="user", content=wanted)]
-    return (*made, *_again(asked))
+    made = (Message(role="system", content=_HEAD), Message(role="user", content=wanted))
+    if not asked.faults:
+        return made
+    wrong = "\n".join(f"- {fault.reason}: {fault.seen[: _SEEN.get(fault.reason, 600)]}" for fault in asked.faults[:20])
+    again = f"That was checked and cannot be used:\n{wrong}\nWrite the whole part again, with this put right."
+    before = asked.before[:MOST_BEFORE] or "(nothing that could be read)"
+    return (*made, Message(role="assistant", content=before), Message(role="user", content=again))
 
 
 def going_on(asked: tuple[Message, ...], said: str) -> tuple[Message, ...]:
@@ -125,26 +133,12 @@ def going_on(asked: tuple[Message, ...], said: str) -> tuple[Message, ...]:
 
 def harder(domain: str, asked: PartRequest) -> tuple[Message, ...]:
     """The conversation that asks for harder intents."""
-    there = "\n\n".join(f"== {name}\n{text}" for name, text in asked.parts.items())
-    wanted = (
-        f"Stage: evolve\nRound: {asked.number}\nThe subject: {domain}\n\n{_RULES['intents']}\n\n{there}\n\n{_HARDER}"
-    )
+    there = f"{_RULES['intents']}\n\n{_there(asked.parts)}"
+    wanted = f"Stage: evolve\nRound: {asked.number}\nThe subject: {domain}\n\n{there}\n\n{_HARDER}"
     return (Message(role="system", content=_HEAD), Message(role="user", content=wanted))
 
 
 def doubt(domain: str, stage: str, parts: Mapping[str, str]) -> tuple[Message, ...]:
     """The conversation that asks a second reader for a verdict."""
-    there = "\n\n".join(f"== {name}\n{text}" for name, text in parts.items())
-    wanted = f"Stage: doubt of {stage}\nThe subject: {domain}\n\n{_DOUBT}\n\n{there}"
+    wanted = f"Stage: doubt of {stage}\nThe subject: {domain}\n\n{_DOUBT}\n\n{_there(parts)}"
     return (Message(role="system", content=_HEAD), Message(role="user", content=wanted))
-
-
-def _again(asked: PartRequest) -> Sequence[Message]:
-    if not asked.faults:
-        return ()
-    wrong = "\n".join(f"- {fault.reason}: {fault.seen[: _SEEN.get(fault.reason, 600)]}" for fault in asked.faults[:20])
-    text = f"That was checked and cannot be used:\n{wrong}\nWrite the whole part again, with this put right."
-    return (
-        Message(role="assistant", content=asked.before[:MOST_BEFORE] or "(nothing that could be read)"),
-        Message(role="user", content=text),
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import re
 import tomllib
@@ -16,26 +15,18 @@ from toolorchestra.envs.base.errors import ConfigError, install, no_such
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatModel, ChatRequest, ScriptedModel
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
-from toolorchestra.synth.authors import PART_OF, PartRequest, Unusable, author_prompts, untrusted_answers
+from toolorchestra.synth.authors import KEYS, PART_OF, PartRequest, Unusable, author_prompts, untrusted_answers
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.part_checks import Fault
 from toolorchestra.synth.formats.spec import parsed
 from toolorchestra.synth.storage import AUTHOR, JUDGE, MOST_CHARACTERS, PaidAnswer, PaidModel, PaidRequest
 
-NAME = "standin"
-_KEYS = {"schema": "schema_sql", "policy": "policy", "tools": "tools", "intents": "intents"}
 _STAGE = re.compile(r"^Stage: (.+)$", re.MULTILINE)
 _BATCH = re.compile(r"this is batch (\d+) of (\d+)")
 GIVES_UP = "I am sorry, but I cannot do this."
 """What the script says as a reader, which solves nothing."""
 Slip = Callable[[str], str]
 """Spoils an answer."""
-
-
-def stage_of(request: ChatRequest) -> str:
-    """Tell which stage a request is for."""
-    found = _STAGE.search(str(request.messages[1]["content"]))
-    return found[1] if found else ""
 
 
 class ScriptedParts:
@@ -50,9 +41,10 @@ class ScriptedParts:
         self.always = always
 
     def __call__(self, request: ChatRequest) -> str:
-        stage = stage_of(request)
-        if not stage:
+        found = _STAGE.search(str(request.messages[1]["content"]))
+        if found is None:
             return GIVES_UP
+        stage = found[1]
         if stage.startswith("doubt"):
             return json.dumps({"verdict": "yes", "reasons": []})
         if stage == "evolve":
@@ -67,7 +59,7 @@ class ScriptedParts:
         if stage == "intents" and (batch := _BATCH.search(str(request.messages[1]["content"]))):
             number, of = int(batch[1]), int(batch[2])
             value = value[number - 1 :: of]
-        return {_KEYS[stage]: value} if stage in _KEYS else value
+        return {KEYS[stage]: value} if stage in KEYS else value
 
     def _harder(self) -> list[Any]:
         """Two intents of each pair joined into one, where both are served: more gold calls, the same person."""
@@ -90,35 +82,21 @@ def plain(text: str) -> Any:
 
 def model(name: str, slips: Mapping[str, Slip] | None = None) -> ScriptedModel:
     """The stand-in for a shipped spec, or one at a path."""
-    spec = specs.load(name)
-    return ScriptedModel(ScriptedParts(specs.texts(spec.folder), slips), seconds=1.0)
+    return ScriptedModel(ScriptedParts(specs.load(name).parts, slips), seconds=1.0)
 
 
-# -- slips ---------------------------------------------------------------------------------------------------------
+USUAL: Mapping[str, Slip] = {
+    "schema": lambda text: text.replace("SELECT", "SELEKT").replace("CREATE TABLE", "CREATE TABEL"),
+    "tools": lambda text: f"Sure, here is what you asked for:\n{text}\nLet me know if it fits.",
+    "policy": lambda text: text[: len(text) // 2],
+}
+"""What goes wrong in the recorded run: SQL that does not compile, remarks around JSON, an answer that breaks off."""
 
 
-def remarks(text: str) -> str:
-    """A slip: puts remarks before and after the JSON of an answer."""
-    return f"Sure, here is what you asked for:\n{text}\nLet me know if it fits."
+# -- the author, and the reader who doubts what it wrote ---------------------------------------------------------------
 
-
-def cut(text: str) -> str:
-    """Breaks off in the middle."""
-    return text[: len(text) // 2]
-
-
-def misspelt(text: str) -> str:
-    """SQL that does not compile."""
-    return text.replace("SELECT", "SELEKT").replace("CREATE TABLE", "CREATE TABEL")
-
-
-USUAL: Mapping[str, Slip] = {"schema": misspelt, "tools": remarks, "policy": cut}
-"""What goes wrong in the recorded run."""
-
-
-# -- the author that is a model, or a script in its place, and the reader who doubts what it wrote ---------------------
-
-
+BATCHES = 3
+"""Calls among which the writing of intents is shared."""
 DOUBTED = ("policy.md", "intents.yaml")
 """Parts that a second reader sees: what runs cannot tell whether it contradicts itself."""
 MOST_PIECES = 4
@@ -130,30 +108,17 @@ _PIECE = 100_000
 class LlmAuthor:
     """A model asked for each part; its answers are untrusted."""
 
-    trusted = False
-
-    def __init__(
-        self,
-        domain: str,
-        paid_model: PaidModel,
-        *,
-        batches: int = 3,
-        second_reader: bool = True,
-    ) -> None:
+    def __init__(self, domain: str, paid_model: PaidModel) -> None:
         self.domain = domain
         self.paid_model = paid_model
-        self.batches = batches
-        self.second_reader = second_reader
 
     async def write(self, asked: PartRequest) -> str:
         """One call, or for intents some at a time, put together. Raises Unusable."""
-        if asked.stage != "intents" or asked.faults or self.batches < 2:
+        if asked.stage != "intents" or asked.faults:
             messages = author_prompts.author(self.domain, asked)
             return untrusted_answers.part(asked.stage, await self._ask(asked, messages))
-        asks = []
-        for number in range(1, self.batches + 1):
-            messages = author_prompts.author(self.domain, asked, f"{number} of {self.batches}")
-            asks.append(self._ask(asked, messages))
+        batches = (f"{number} of {BATCHES}" for number in range(1, BATCHES + 1))
+        asks = [self._ask(asked, author_prompts.author(self.domain, asked, batch)) for batch in batches]
         answers = await asyncio.gather(*asks, return_exceptions=True)  # all end: what is answered is kept
         if failed := next((answer for answer in answers if isinstance(answer, BaseException)), None):
             raise failed
@@ -180,7 +145,7 @@ class LlmAuthor:
     async def doubts(self, parts: Mapping[str, str]) -> list[Fault]:
         """The second reader's reasons, where it says no. An answer that is no verdict counts as a doubt."""
         newest = list(parts)[-1]
-        if not self.second_reader or newest not in DOUBTED:
+        if newest not in DOUBTED:
             return []
         stage = next(stage for stage, part in PART_OF.items() if part == newest)
         answer = await self.paid_model.ask(PaidRequest(stage, JUDGE, author_prompts.doubt(self.domain, stage, parts)))
@@ -254,25 +219,25 @@ def load(
         )
     sheet = load_sheet(prices)
     if scheme == "standin":
-        item = f"{NAME}:{name}"
-        return Backend(model(name, USUAL), item, _as(sheet, item, price_as or STANDIN_PRICED_AS))
-    models = ScriptedModel(_nobody) if silent else _served(endpoints)
-    return Backend(models, name, _as(sheet, name, price_as) if price_as else sheet)
+        models: ChatModel = model(name, USUAL)
+        name, price_as = named, price_as or STANDIN_PRICED_AS
+    else:
+        models = ScriptedModel(_nobody) if silent else _served(endpoints)
+    if price_as:
+        sheet = replace(sheet, prices={**sheet.prices, name: sheet.price(price_as)})
+    return Backend(models, name, sheet)
 
 
 def _nobody(_request: ChatRequest) -> str:
     raise ConfigError("a model was asked although a cassette answers; record the cassette anew")
 
 
-def _as(sheet: PriceSheet, model: str, item: str) -> PriceSheet:
-    return replace(sheet, prices={**sheet.prices, model: sheet.price(item)})
-
-
 def _served(endpoints: Path | None) -> ChatModel:
     try:
-        rows: Any = tomllib.loads(endpoints.read_text(encoding="utf-8")) if endpoints else {**_OPENAI, **_ANY}
-        files: Any = importlib.import_module("toolorchestra.envs.models.endpoints")
-        backend: Any = importlib.import_module("toolorchestra.envs.models.openai")
+        from toolorchestra.envs.models.endpoints import Endpoints
+        from toolorchestra.envs.models.openai import OpenAiModels
+
+        rows = tomllib.loads(endpoints.read_text(encoding="utf-8")) if endpoints else {**_OPENAI, **_ANY}
     except ModuleNotFoundError as err:
         raise ConfigError(
             f"models behind servers need {err.name}, which is not there: {install('models')}. Without it "
@@ -284,5 +249,4 @@ def _served(endpoints: Path | None) -> ChatModel:
             f"{endpoints}: a TOML file of servers and models expected, got {err}; mend it or name another",
             command_line="--backends FILE",
         ) from None
-    made: ChatModel = backend.OpenAiModels(files.Endpoints.read(rows, str(endpoints or "openai")))
-    return made
+    return OpenAiModels(Endpoints.read(rows, str(endpoints or "openai")))

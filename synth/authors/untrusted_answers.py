@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, install
-from toolorchestra.synth.authors import Unusable
+from toolorchestra.synth.authors import KEYS, Unusable
 from toolorchestra.synth.formats.part_checks import Fault
 from toolorchestra.synth.storage import MOST_CHARACTERS, PaidAnswer
 
@@ -34,10 +34,8 @@ _SPEAKS = re.compile(
 )
 _HOLE = re.compile(r"\{[^{}]*\}?")
 _PLAIN_HOLE = re.compile(r"\{[a-z]\w{0,59}(?:\.\w{1,60}){0,6}\}|\{n:0?[1-9]d\}", re.IGNORECASE)
-_TEXT_OF = {"schema": "schema_sql", "policy": "policy"}
-"""Stages whose part is one text, and its key in the answer."""
-_LIST_OF = {"tools": "tools", "intents": "intents"}
 _PROSE = frozenset({"schema", "policy"})
+"""Stages whose part is one text."""
 
 
 def part(stage: str, answer: PaidAnswer) -> str:
@@ -45,15 +43,14 @@ def part(stage: str, answer: PaidAnswer) -> str:
     value = parsed(answer)
     if fault := next(_faults(value, stage, stage), None):
         raise Unusable(fault, answer.text)
-    key = _TEXT_OF.get(stage) or _LIST_OF.get(stage)
-    if key is not None:
-        wanted: type = str if stage in _TEXT_OF else list
+    if stage in KEYS:
+        key, wanted = KEYS[stage], str if stage in _PROSE else list
         if set(value) != {key} or not isinstance(value[key], wanted):
             kind = "text" if wanted is str else "list"
             shape = f'an object {{"{key}": {kind}}} expected, got keys {sorted(value)[:10]}'
             raise Unusable(Fault("shape", shape), answer.text)
         value = value[key]
-    return str(value).strip() + "\n" if stage in _TEXT_OF else dumped(value)
+    return str(value).strip() + "\n" if stage in _PROSE else dumped(value)
 
 
 def parsed(answer: PaidAnswer) -> dict[str, Any]:
@@ -99,8 +96,7 @@ def _faults(value: Any, at: str, stage: str, depth: int = 0) -> Iterator[Fault]:
         if len(value) > MOST_ENTRIES:
             yield Fault("too long", f"{at:.200}: {len(value)} entries, at most {MOST_ENTRIES}")
             return
-        inner = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, entry in inner:
+        for key, entry in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(key, str):
                 yield from _text_faults(key, at, stage)
             yield from _faults(entry, f"{at}.{key}", stage, depth + 1)

@@ -7,7 +7,7 @@ by any statement that writes, and its draws may be long; but no file, no pragma,
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from toolorchestra.envs.domains.toolscale.bounded_functions import FAILED, MOST_LENGTH, bound, told
@@ -18,6 +18,7 @@ from toolorchestra.envs.domains.toolscale.database import (
     defines,
     too_much_defined,
 )
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlTable
 
 OPERATIONS_A_TICK = 100_000
 MOST_TICKS = 500
@@ -75,6 +76,12 @@ class Fenced:
         if seen := too_much_defined(self._connection):
             raise sqlite3.DataError(seen)
 
+    def fill(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Put rows into a table."""
+        marks = ", ".join("?" * len(columns))
+        for row in rows:
+            self.run(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({marks})", row)
+
     def run(self, sql: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> sqlite3.Cursor:
         """One statement, which may write."""
         self._ticks = 0
@@ -110,6 +117,15 @@ class Fenced:
     def close(self) -> None:
         """Closes the database. It was in memory, so its rows are gone."""
         self._connection.close()
+
+
+def holding(schema: str, tables: Mapping[str, SqlTable]) -> Fenced:
+    """A fenced database with these rows."""
+    made = Fenced()
+    made.script(schema)
+    for name, table in tables.items():
+        made.fill(name, table.columns, table.rows)
+    return made
 
 
 def _with_reason(err: sqlite3.OperationalError) -> sqlite3.OperationalError:

@@ -13,7 +13,7 @@ from toolorchestra.envs.domains.toolscale.domain_files import wrong_with
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.synth.formats import places
-from toolorchestra.synth.formats.allowed_sql import Fenced
+from toolorchestra.synth.formats.allowed_sql import holding
 from toolorchestra.synth.formats.spec import Marked, Spec
 
 Values = Mapping[str, Any]
@@ -37,12 +37,7 @@ class Templates:
     def __init__(self, spec: Spec, domain: SqlDomain) -> None:
         self.spec = spec
         self.domain = domain
-        self._connection = Fenced()
-        self._connection.script(domain.schema)
-        for name, table in domain.tables.items():
-            marks = ", ".join("?" * len(table.columns))
-            for row in table.rows:
-                self._connection.run(f"INSERT INTO {name} VALUES ({marks})", row)
+        self._connection = holding(domain.schema, domain.tables)
         user = spec.head["user"]
         people = self._drawn(user["draw"], "domain.yaml: user.draw")
         if not people:
@@ -58,10 +53,6 @@ class Templates:
     def _fill(self, intent: Mapping[str, Any]) -> None:
         name = intent["intent"]
         place = f"intents.yaml:{intent.line}: {name}" if isinstance(intent, Marked) else name
-        if name in self.public or name in self.private:
-            raise ConfigError(f"{self.spec.folder}/{place}: a second intent of this name; give each its own")
-        if not intent["say"]:
-            raise ConfigError(f"{self.spec.folder}/{place}: say lists nothing; one wording at least is needed")
         at = f"{place}.draw"
         rows = self._drawn(intent["draw"], at)
         if not rows:
@@ -77,10 +68,9 @@ class Templates:
         self.private[name] = found
 
     def _drawn(self, sql: str, at: str) -> list[Values]:
-        clock = self.spec.head["clock"]
         places.at(at)
         try:
-            columns, rows = self._connection.found(sql, {"now": clock, "today": clock[:10]})
+            columns, rows = self._connection.found(sql, self.spec.times)
         except sqlite3.Error as err:
             raise ConfigError(f"{self.spec.folder}/{at}: {err}") from None
         return [dict(zip(columns, row, strict=True)) for row in rows]
@@ -105,11 +95,9 @@ class Templates:
     def others(self, candidates: Mapping[str, Any], values: Values, where: str) -> list[Any]:
         """The values that a request's candidates have beside the right one."""
         right = values[candidates["column"]]
-        clock = self.spec.head["clock"]
-        known = {**values, "now": clock, "today": clock[:10]}
         places.at(where)
         try:
-            _, rows = self._connection.found(candidates["of"], known)
+            _, rows = self._connection.found(candidates["of"], {**values, **self.spec.times})
         except sqlite3.Error as err:
             raise ConfigError(f"{self.spec.folder}/intents.yaml: {where}: candidates: {err}") from None
         found = list(dict.fromkeys(row[0] for row in rows))

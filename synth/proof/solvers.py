@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -26,7 +26,6 @@ from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.task_checks import stranger_read
 from toolorchestra.synth.storage import SOLVER, PaidModel, PaidRequest, Role
 
-K = 8
 MOST_MOVES = 50
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _ASKS = "Do you confirm (yes/no)?"
@@ -40,12 +39,8 @@ _GRAMMAR = (
 _SETTLED = f"That has been settled. {CLOSING}"
 
 
-class Playing(Protocol):
-    """The player of one episode."""
-
-    async def move(self, observation: Any) -> str:
-        """The next turn; "" gives up."""
-        ...
+Player = Callable[[Any], Awaitable[str]]
+"""A player of one episode: from an observation to the next turn; "" gives up."""
 
 
 class Solver(Protocol):
@@ -54,7 +49,7 @@ class Solver(Protocol):
     @property
     def name(self) -> str: ...
 
-    def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Playing:
+    def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Player:
         """A player of one episode."""
         ...
 
@@ -86,9 +81,8 @@ class Scripted:
     curious: bool = False
     """Whether it reads another person's record."""
 
-    def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Playing:
-        rng = random.Random(f"{self.name}/{task.task_id}/{seed}")
-        return _ScriptedPlay(self._moves(bench, task, rng))
+    def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Player:
+        return scripted(self._moves(bench, task, random.Random(f"{self.name}/{task.task_id}/{seed}")))
 
     def _moves(self, bench: DomainPlayer, task: SqlTask, rng: random.Random) -> Iterator[str]:
         if self.requests == 0:
@@ -109,7 +103,7 @@ class Scripted:
                 continue
             slips = _TELLS in text and (not self.tells or rng.random() < self.slips)
             yield _SETTLED if slips else text
-            settled += _ends(text)
+            settled += CLOSING in text or "There is no exception" in text or "transferred to" in text  # ends a request
         yield from [_GIVES_UP] * (MOST_MOVES if self.requests is not None else 0)
 
     def _call(self, bench: DomainPlayer, row: dict[str, Any], rng: random.Random) -> Iterator[str]:
@@ -123,19 +117,13 @@ class Scripted:
         yield render_call(row["name"], row["arguments"])
 
 
-def _ends(text: str) -> bool:
-    """Whether a message of the oracle's ends a request."""
-    return CLOSING in text or "There is no exception" in text or "transferred to" in text
+def scripted(moves_: Iterator[str]) -> Player:
+    """A player that says these turns, whatever it hears."""
 
+    async def move(_observation: Any) -> str:
+        return next(moves_, "")
 
-class _ScriptedPlay:
-    __slots__ = ("_moves",)
-
-    def __init__(self, made: Iterator[str]) -> None:
-        self._moves = made
-
-    async def move(self, observation: Any) -> str:
-        return next(self._moves, "")
+    return move
 
 
 GRADED: tuple[Scripted, ...] = tuple(
@@ -168,23 +156,14 @@ class ModelSolver:
         """The model's name."""
         return self.paid_model.model
 
-    def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Playing:
-        return _ModelPlaying(self, seed)
+    def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Player:
+        async def move(observation: Any) -> str:
+            tools = json.dumps(list(observation["tools"]), ensure_ascii=False)
+            grammar = Message(role="system", content=_GRAMMAR.format(tools=tools))
+            asked = PaidRequest(self.stage, self.role, (grammar, *observation["messages"]), seed)
+            return (await self.paid_model.ask(asked)).text
 
-
-class _ModelPlaying:
-    __slots__ = ("_seed", "_solver")
-
-    def __init__(self, solver: ModelSolver, seed: int) -> None:
-        self._solver, self._seed = solver, seed
-
-    async def move(self, observation: Any) -> str:
-        tools = json.dumps(list(observation["tools"]), ensure_ascii=False)
-        grammar = Message(role="system", content=_GRAMMAR.format(tools=tools))
-        asked = PaidRequest(
-            self._solver.stage, self._solver.role, (grammar, *observation["messages"]), self._seed
-        )  # fmt: skip
-        return (await self._solver.paid_model.ask(asked)).text
+        return move
 
 
 def named(names: Sequence[str]) -> list[Solver]:
@@ -204,15 +183,12 @@ class Arena:
 
     async def play(self, solver: Solver, task_id: str, seed: int) -> Try:
         """Let a solver play one episode of a task, and return what came of it."""
-        return await self.follow(solver.begin(self.bench, self.domain.tasks[task_id], seed), task_id, seed)
-
-    async def follow(self, player: Playing, task_id: str, seed: int) -> Try:
-        """Let a player that is at hand play one episode of a task."""
+        move = solver.begin(self.bench, self.domain.tasks[task_id], seed)
         options = {"task_id": f"toolscale/{self.domain.name}/{task_id}"}
         observation, info = self.env.reset(seed=seed, options=options)
         reward, outcome = 0.0, None
         for _ in range(MOST_MOVES):
-            text = await player.move(observation)
+            text = await move(observation)
             if not text:
                 break
             observation, reward, terminated, truncated, info = self.env.step(text)
@@ -224,10 +200,9 @@ class Arena:
         calls = tuple(called.action for called in episode.world.calls) if episode is not None else ()
         return Try(reward == 1.0, missing, calls, observation["messages"])
 
-    async def passes(self, solver: Solver, task_id: str, k: int = K) -> int:
+    async def passes(self, solver: Solver, task_id: str, k: int) -> int:
         """How many of k tries a solver passes."""
-        tries = [await self.play(solver, task_id, seed) for seed in range(k)]
-        return sum(found.solved for found in tries)
+        return sum([(await self.play(solver, task_id, seed)).solved for seed in range(k)])
 
 
 # -- a second reader ---------------------------------------------------------------------------------------------------
@@ -276,46 +251,38 @@ class Reading:
 
 
 async def readings(
-    arena: Arena, reader: Solver, count: int, tries: int, seen: Callable[[int, int], None] | None = None
-) -> list[Reading]:  # fmt: skip
+    arena: Arena, reader: Solver, count: int, tries: int, seen: Callable[[int, int], None]
+) -> list[Reading]:
     """Readings of so many tasks, spread evenly (0: all), each read several times. Raises SpendCapReached."""
     ids, made = list(arena.domain.tasks), []
     if 0 < count < len(ids):
         ids = [ids[place * len(ids) // count] for place in range(count)]
     for number, task_id in enumerate(ids, 1):
-        made.append(await _reading(arena, reader, task_id, tries))
-        if seen is not None:
-            seen(number, len(ids))
+        made.append(_reading(arena, task_id, [await arena.play(reader, task_id, seed) for seed in range(tries)]))
+        seen(number, len(ids))
     return made
 
 
-async def _reading(arena: Arena, reader: Solver, task_id: str, tries: int) -> Reading:
+def _reading(arena: Arena, task_id: str, made: Sequence[Try]) -> Reading:
     task = arena.domain.tasks[task_id]
-    made = [await arena.play(reader, task_id, seed) for seed in range(tries)]
     writes = [_written(arena, one.calls) for one in made]
     solved = sum(one.solved for one in made)
     kind: Kind = "agrees" if solved else "differs" if len(set(writes)) == 1 else "unsure"
     shown = next((number for number, one in enumerate(made) if not one.solved), 0)
+    # The policy is left out, and where the rest is long, its beginning.
+    said = "\n".join(f"{m['role']}: {m['content']}" for m in made[shown].messages if m["role"] != "system")
     return Reading(
-        task_id, tuple(request.intent for request in task.requests), kind, solved, tries,
-        _written(arena, task.actions), writes[shown], made[shown].missing, _transcript(made[shown].messages),
+        task_id, tuple(request.intent for request in task.requests), kind, solved, len(made),
+        _written(arena, task.actions), writes[shown], made[shown].missing,
+        said if len(said) <= MOST_SHOWN else f"[...]{said[-MOST_SHOWN:]}",
     )  # fmt: skip
 
 
 def _written(arena: Arena, calls: Sequence[GoldCall]) -> tuple[str, ...]:
     """The calls that change something, in an order that does not depend on theirs."""
-    shown = [
-        f"{call.name}({json.dumps(dict(call.arguments), ensure_ascii=False, sort_keys=True)})"
-        for call in calls
-        if arena.domain.tools[call.name].kind == "write"
-    ]
+    writes = (call for call in calls if call.name in arena.domain.writes)
+    shown = (f"{c.name}({json.dumps(dict(c.arguments), ensure_ascii=False, sort_keys=True)})" for c in writes)
     return tuple(sorted(shown))
-
-
-def _transcript(messages: Sequence[Message]) -> str:
-    """What was said and called, without the policy, from the end where it is long."""
-    text = "\n".join(f"{m['role']}: {m['content']}" for m in messages if m["role"] != "system")
-    return text if len(text) <= MOST_SHOWN else f"[...]{text[-MOST_SHOWN:]}"
 
 
 def reader_faults(made: Sequence[Reading], known: Collection[str]) -> list[Fault]:

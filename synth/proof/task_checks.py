@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, combinations
 from typing import Any
 
-from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.domains.toolscale.grading import mentions, rules, touched
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTask, WrongWay
 from toolorchestra.synth.proof.domain_player import DomainPlayer, looks_said, untold
@@ -46,7 +45,7 @@ def told(bench: DomainPlayer, task: SqlTask) -> str:
 def dropped(bench: DomainPlayer, task: SqlTask) -> str:
     """Leaving out any one gold write gives 0."""
     for number, action in enumerate(task.actions):
-        if bench.domain.tools[action.name].kind == "write":
+        if action.name in bench.domain.writes:
             without = (*task.actions[:number], *task.actions[number + 1 :])
             if bench.judged(task, without).value:
                 return f"it gives 1 without {action.name}"
@@ -58,18 +57,14 @@ def swapped(bench: DomainPlayer, task: SqlTask) -> str:
     for number, action in enumerate(task.actions):
         before, after = task.actions[:number], task.actions[number + 1 :]
         left_out = (*before, *after)
-        if bench.domain.tools[action.name].kind == "read" and bench.judged(task, left_out, careless=True).value:
+        if action.name not in bench.domain.writes and bench.judged(task, left_out, careless=True).value:
             continue
         for name, other in bench.swaps(action):
-            if number < task.identify and _finds_caller(bench, task, other):
+            if number < task.identify and task.caller and task.caller in touched(bench.play([other]).called):
                 continue  # another thing of the caller's own identifies as well
             if bench.judged(task, (*before, other, *after)).value:
                 return f"it gives 1 with {action.name}.{name} = {other.arguments[name]!r}"
     return ""
-
-
-def _finds_caller(bench: DomainPlayer, task: SqlTask, call: GoldCall) -> bool:
-    return bool(task.caller) and task.caller in touched(bench.play([call]).called)
 
 
 def permuted(bench: DomainPlayer, task: SqlTask) -> str:
@@ -78,7 +73,7 @@ def permuted(bench: DomainPlayer, task: SqlTask) -> str:
     made: list[GoldCall] = list(task.actions[:first])
     reads: list[GoldCall] = []
     for action in task.actions[first:]:
-        if bench.domain.tools[action.name].kind == "read":
+        if action.name not in bench.domain.writes:
             reads.append(action)
         else:
             made += [*reversed(reads), action]
@@ -87,13 +82,18 @@ def permuted(bench: DomainPlayer, task: SqlTask) -> str:
     return "" if bench.judged(task, made).value else "its reads in another order give 0"
 
 
+def _in_parts(task: SqlTask) -> tuple[list[GoldCall], list[list[GoldCall]]]:
+    """The gold calls that are for no request, and those for each."""
+    owned = {number for request in task.requests for number in request.actions}
+    first = [action for number, action in enumerate(task.actions) if number not in owned]
+    return first, [[task.actions[number] for number in request.actions] for request in task.requests]
+
+
 def contradictory(bench: DomainPlayer, task: SqlTask) -> str:
     """No request undoes another: neither is refused because of one before it, nor do two set the same to different
     values, each standing if it comes last. Steps of one matter are no contradiction: they go through in one order only,
     or add up."""
-    owned = {number for request in task.requests for number in request.actions}
-    first = [action for number, action in enumerate(task.actions) if number not in owned]
-    parts = [[task.actions[number] for number in request.actions] for request in task.requests]
+    first, parts = _in_parts(task)
     alone = [_updates(bench, [*first, *path]) for path in parts]
     for one, other in combinations(range(len(parts)), 2):
         mine, theirs = alone[one], alone[other]
@@ -117,13 +117,13 @@ def contradictory(bench: DomainPlayer, task: SqlTask) -> str:
 def pointless(bench: DomainPlayer, task: SqlTask) -> str:
     """No request ends what another has changed, where each could do without the other: who has a season ticket changed
     and then cancels it asks for one thing, not two. The order shows it: once ended, it can be changed no more."""
-    owned = {number for request in task.requests for number in request.actions}
-    first = [action for number, action in enumerate(task.actions) if number not in owned]
-    parts = [[task.actions[number] for number in request.actions] for request in task.requests]
+    first, parts = _in_parts(task)
     with bench.session() as session:
         met = " ".join(called.text for called in bench.made(session, first)[0])
     callers = {*re.findall(r"[\w-]+", met), *(value for action in first for value in action.arguments.values())}
-    things = [_written_to(bench, path) - callers for path in parts]
+    told = ([c.arguments.values() for c in path if c.name in bench.domain.writes] for path in parts)
+    things: list[frozenset[Any]] = [(bench.database.keys & {*chain.from_iterable(values)}) - callers for values in told]
+    """The ids of seed rows that the writes of each request are told."""
     for one, other in combinations(range(len(parts)), 2):
         if not things[one] & things[other]:
             continue
@@ -135,12 +135,6 @@ def pointless(bench: DomainPlayer, task: SqlTask) -> str:
             what = f"{', '.join(map(str, sorted(things[one] & things[other])))}"
             return f"{task.requests[other].intent} ends what {task.requests[one].intent} changed: {what}"
     return ""
-
-
-def _written_to(bench: DomainPlayer, path: Sequence[GoldCall]) -> set[Any]:
-    """The ids of seed rows that writes are told."""
-    writes = [action for action in path if bench.domain.tools[action.name].kind == "write"]
-    return {value for action in writes for value in action.arguments.values() if value in bench.database.keys}
 
 
 def _updates(bench: DomainPlayer, path: Sequence[GoldCall]) -> dict[tuple[str, Any, str], Any] | None:
@@ -188,16 +182,13 @@ def instead(task: SqlTask, way: WrongWay) -> list[GoldCall]:
 
 def unidentified(bench: DomainPlayer, task: SqlTask) -> str:
     """Gold without the calls that identify gives 0, where it touches what belongs to somebody."""
-    if rules(bench.domain) is None or not task.identify or not _needs_identity(bench, task):
+    if rules(bench.domain) is None or not task.identify:
         return ""
-    return "it gives 1 without identification" if bench.judged(task, task.actions[task.identify :]).value else ""
-
-
-def _needs_identity(bench: DomainPlayer, task: SqlTask) -> bool:
     rest = task.actions[task.identify :]
-    return any(bench.domain.tools[call.name].kind == "write" for call in rest) or bool(
-        bench.judged(task, rest).broken  # it reads what belongs to the caller
-    )
+    verdict = bench.judged(task, rest)
+    # It changes something, or reads what belongs to the caller.
+    touches = any(call.name in bench.domain.writes for call in rest) or verdict.broken
+    return "it gives 1 without identification" if touches and verdict.value else ""
 
 
 def curious(bench: DomainPlayer, task: SqlTask) -> str:
@@ -210,36 +201,27 @@ def curious(bench: DomainPlayer, task: SqlTask) -> str:
 
 def stranger_read(bench: DomainPlayer, caller: str) -> GoldCall | None:
     """A read that shows something of another person's; None where no tool takes such an id."""
-    for call in _stranger_reads(bench, caller):
-        try:
-            with bench.session() as session:
-                bench.call(session, call)
-        except ToolError:
-            continue
-        return call
-    return None
-
-
-def _stranger_reads(bench: DomainPlayer, caller: str) -> Iterator[GoldCall]:
     stated = rules(bench.domain)
-    ways = {name for way in stated.ways for name in way} if stated else set()
+    if stated is None:
+        return None
+    ways = frozenset().union(*stated.ways)
     for tool in bench.domain.tools.values():
         needed: Sequence[str] = tool.parameters.get("required", [])
-        if not stated or tool.kind != "read" or tool.name in ways or len(needed) != 1:
+        if tool.kind != "read" or tool.name in ways or len(needed) != 1:
             continue
-        foreign = (v for v in bench.values(needed[0]) if v in stated.owners and stated.owners[v] != caller)
-        if (value := next(foreign, None)) is not None:
-            yield GoldCall(tool.name, {needed[0]: value})
+        owned = (value for value in bench.values(needed[0]) if value in stated.owners)
+        foreign = next((value for value in owned if stated.owners[value] != caller), None)
+        read = GoldCall(tool.name, {needed[0]: foreign})
+        if foreign is not None and not bench.play([read]).error:
+            return read
+    return None
 
 
 def unasked(bench: DomainPlayer, task: SqlTask) -> str:
     """Gold with a write that the user has not agreed to gives 0."""
-    stated = rules(bench.domain)
-    if stated is None or not stated.confirm:
-        return ""
-    tools = bench.domain.tools
-    writes = [c.name for c in task.actions if tools[c.name].kind == "write" and not tools[c.name].transfers]
-    if not writes:
+    stated, tools = rules(bench.domain), bench.domain.tools
+    writes = [c.name for c in task.actions if c.name in bench.domain.writes and not tools[c.name].transfers]
+    if stated is None or not stated.confirm or not writes:
         return ""
     verdict = bench.judged(task, task.actions, unasked=writes[:1])
     return f"it gives 1 with {writes[0]} unasked" if verdict.value else ""

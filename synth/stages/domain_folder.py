@@ -70,28 +70,17 @@ class YieldReport:
         return "\n".join(lines)
 
 
-def skeleton(spec: Spec, seed: int) -> tuple[SqlDomain, list[Mapping[str, Any]]]:
-    """The domain without tasks: schema, rows, tools and policy, all checked; and the tools as tools.json has them."""
+def skeleton(spec: Spec, seed: int) -> SqlDomain:
+    """The domain without tasks: schema, rows, tools and policy, all checked."""
     tables = Maker(spec, seed).tables()
     at = str(spec.folder / "tools.yaml")
-    rows: list[Mapping[str, Any]] = []
-    tools = {}
-    for entry in spec.tools:
-        where = f"{at}:{getattr(entry, 'line', '?')}"
-        rows.append(fits(domain_files.TOOL_SCHEMA, entry, where))
-        made = loader.tool(entry, where)
-        if made.name in tools:
-            raise ConfigError(f"{where}: a second tool {made.name!r}")
-        tools[made.name] = made
-    if len(tools) > loader.MOST_TOOLS:
-        raise ConfigError(f"{at}: {len(tools)} tools, at most {loader.MOST_TOOLS} are allowed")
+    tools = loader.tools_of(((f"{at}:{getattr(entry, 'line', '?')}", entry) for entry in spec.tools), at)
     loader.check_sql(spec.schema, tables, tools, at, lambda name: places.at(f"tools.yaml: tool {name!r}"))
-    domain = SqlDomain(
+    return SqlDomain(
         name=spec.name, subject=spec.head["subject"], clock=spec.head["clock"],
         held_out=spec.head.get("held_out", False), policy=spec.policy, schema=spec.schema, tables=tables,
         tools=tools, tasks={}, manifest={"process": process} if (process := _process(spec)) else {}, folder=spec.folder,
     )  # fmt: skip
-    return domain, rows
 
 
 def _process(spec: Spec) -> dict[str, Any] | None:
@@ -183,20 +172,20 @@ def numbered(shapes_: Sequence[Shape], spec: Spec, seed: int) -> list[Shape]:
 
 def make(spec: Spec, count: int, seed: int, out: Path) -> tuple[SqlDomain, YieldReport]:
     """All stages. What is written is read back and compared by its hashes."""
-    domain, tool_rows = skeleton(spec, seed)
+    domain = skeleton(spec, seed)
     made, report = tasks(spec, domain, count, seed)
-    write(spec, domain, tool_rows, made, seed, out)
+    write(spec, domain, made, seed, out)
     return loader.read(out, verify=True), report
 
 
-def write(
-    spec: Spec, domain: SqlDomain, tool_rows: Sequence[Any], made: Sequence[Shape], seed: int, out: Path
-) -> None:  # fmt: skip
+def write(spec: Spec, domain: SqlDomain, made: Sequence[Shape], seed: int, out: Path) -> None:
     """The domain folder. domain.json goes first and comes last: a folder that was written half does not load."""
     parts = {
         "schema.sql": spec.schema.encode(),
         "rows.jsonl.gz": _rows(domain.tables),
-        "tools.json": ("[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in tool_rows) + "\n]\n").encode(),
+        "tools.json": (
+            "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in spec.tools) + "\n]\n"
+        ).encode(),
         "policy.md": spec.policy.encode(),
         "tasks.jsonl.gz": "".join(json.dumps(shape, ensure_ascii=False) + "\n" for shape in made).encode(),
     }

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.domains.toolscale.database import DatabaseSession
 from toolorchestra.envs.domains.toolscale.grading import mentions
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
@@ -31,11 +30,6 @@ MOST_EASY_REQUESTS = 2
 MANY_REQUESTS = 4
 
 
-def numbers(text: str) -> list[str]:
-    """The numbers of a text, as they stand there."""
-    return _NUMBER.findall(text)
-
-
 def level(vector: Mapping[str, int]) -> str:
     """easy: no element and at most two requests; hard: two elements or more, or one in four requests or more; else
     medium."""
@@ -46,10 +40,9 @@ def level(vector: Mapping[str, int]) -> str:
 
 
 def hardness(
-    shape: Mapping[str, Any], made: Sequence[Called], candidates: Sequence[int], computed: int
+    requests: Sequence[Mapping[str, Any]], made: Sequence[Called], candidates: Sequence[int], computed: int
 ) -> dict[str, Any]:
     """The vector of a draft whose gold path gave these results."""
-    requests = shape["toolscale"]["requests"]
     vector = {
         "requests": len(requests),
         "depth": depth(requests, made),
@@ -177,7 +170,8 @@ class HardRequests:
         self, value: Any, request: Shape, gold: Sequence[GoldCall], called: Sequence[Called]
     ) -> Iterator[tuple[str, Sequence[GoldCall]]]:
         first = request.get("first", {})
-        words = [*request["say"], *first.get("say", ()), *first.get("then", ()), *_facts(request)]
+        words = [*request["say"], *first.get("say", ()), *first.get("then", ())]
+        words += [fact["value"] for fact in request["facts"] if fact.get("value")]
         read = []
         for one in called:
             if value in one.arguments.values():
@@ -186,7 +180,7 @@ class HardRequests:
         if any(mentions(text, plain(value)) for text in (*words, *read)):
             raise Rejected("nothing to compute", f"{request['intent']}: {value!r} is said", request["intent"])
         self._numbers += 1
-        seen = [number for text in (*words[:1], *read) for number in numbers(text)]
+        seen = [number for text in (*words[:1], *read) for number in _NUMBER.findall(text)]
         made = 0
         for number in dict.fromkeys(_like(value, text) for text in seen):
             swapped = _with(gold, value, number)
@@ -202,27 +196,18 @@ class HardRequests:
             self._bench.made(session, made)
             for row in rows:
                 try:
-                    filled = action(row, values, done, "a wrong way")
-                except ConfigError:
-                    break  # what it needs was not found
-                tried.append(filled)
-                if not self._called(session, filled, done):
-                    break
+                    tried.append(action(row, values, done, "a wrong way"))
+                    done.append(self._bench.call(session, tried[-1]))
+                except (ConfigError, ToolError):
+                    break  # what it needs was not found, or it was refused
         return tried
 
-    def _called(self, session: DatabaseSession, call: GoldCall, done: list[Called]) -> bool:
-        try:
-            done.append(self._bench.call(session, call))
-        except ToolError:
-            return False
-        return True
-
-    def shape(self, shape: Shape, made: Sequence[Called]) -> Shape:
+    def shape(self, requests: Sequence[Shape], made: Sequence[Called]) -> Shape:
         """What the task says of it."""
         return {
             "computed": list(dict.fromkeys(self._computed)),
             "wrong": self._wrong,
-            "hardness": hardness(shape, made, self._candidates, self._numbers + len(set(self._computed))),
+            "hardness": hardness(requests, made, self._candidates, self._numbers + len(set(self._computed))),
         }
 
 
@@ -237,7 +222,3 @@ def _with(calls: Sequence[GoldCall], value: Any, other: Any) -> list[GoldCall]:
     return [
         GoldCall(c.name, {key: other if kept == value else kept for key, kept in c.arguments.items()}) for c in calls
     ]
-
-
-def _facts(request: Shape) -> list[str]:
-    return [fact["value"] for fact in request["facts"] if fact.get("value")]

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.synth.formats import places
@@ -39,10 +39,8 @@ class TooMuch(ConfigError):
     """A part of a spec takes more memory or time than it may."""
 
 
-class _Reply(NamedTuple):
-    kind: str
-    """started, place, seen, done, failed, or memory."""
-    value: Any = None
+_Reply = tuple[str, Any]
+"""What is told of the work: started, place, seen, done, failed, or memory; and the value of it."""
 
 
 class LimitedProcess:
@@ -60,53 +58,51 @@ class LimitedProcess:
         if os.name != "posix":  # no such pipes, and no limits
             return work(*given, **({"seen": seen} if seen is not None else {}))
         try:
-            self._start()
+            pipe = self._started()
             self._place = ""
             until = time.monotonic() + seconds
-            self._send((work, given, seen is not None))
-            while (reply := self._reply(until, seconds)).kind in ("place", "seen"):
-                if reply.kind == "place":
-                    self._place = reply.value
+            pipe.send_bytes(pickle.dumps((work, given, seen is not None)))
+            while (reply := self._reply(pipe, until, seconds))[0] in ("place", "seen"):
+                if reply[0] == "place":
+                    self._place = reply[1]
                 elif seen is not None:
-                    seen(*reply.value)
+                    seen(*reply[1])
         except BaseException:
             self.end()  # it may be in the midst of it
             raise
-        if reply.kind == "memory":
+        kind, value = reply
+        if kind == "memory":
             self.end()
             most = MEMORY_BYTES >> 20
             raise TooMuch(f"{self.place} takes more than {most} MiB of memory; make its rows, results or texts fewer")
-        if reply.kind == "failed":
-            raise reply.value
-        return reply.value
+        if kind == "failed":
+            raise value
+        return value
 
-    def _start(self) -> None:
+    def _started(self) -> Connection:
+        """The pipe to the process, which is started where there is none."""
         if self._process is not None and (self._owner != os.getpid() or self._process.poll() is not None):
             self._process = None
-        if self._process is not None:
-            return
-        ours, theirs = Pipe()
-        paths, number = json.dumps(sys.path), theirs.fileno()
-        code = f"import sys; sys.path[:] = {paths}; import {__name__} as work; work.serve({number})"
-        self._process = subprocess.Popen([sys.executable, "-c", code], pass_fds=(number,))
-        theirs.close()
-        self._pipe, self._owner = ours, os.getpid()
-        if self._reply(time.monotonic() + START_SECONDS, START_SECONDS).kind != "started":
-            raise RuntimeError("the process that checks specs did not start; its reason stands above")
+        if self._process is None or self._pipe is None:
+            self._pipe, theirs = Pipe()
+            paths, number = json.dumps(sys.path), theirs.fileno()
+            code = f"import sys; sys.path[:] = {paths}; import {__name__} as work; work.serve({number})"
+            self._process = subprocess.Popen([sys.executable, "-c", code], pass_fds=(number,))
+            self._owner = os.getpid()
+            theirs.close()
+            if self._reply(self._pipe, time.monotonic() + START_SECONDS, START_SECONDS)[0] != "started":
+                raise RuntimeError("the process that checks specs did not start; its reason stands above")
+        return self._pipe
 
-    def _send(self, value: Any) -> None:
-        assert self._pipe is not None
-        self._pipe.send_bytes(pickle.dumps(value))
-
-    def _reply(self, until: float, seconds: float) -> _Reply:
-        assert self._pipe is not None
+    def _reply(self, pipe: Connection, until: float, seconds: float) -> _Reply:
         try:
-            if self._pipe.poll(max(0.0, until - time.monotonic())):
-                return _Reply(*pickle.loads(self._pipe.recv_bytes(2 * MOST_ANSWER_BYTES)))
+            if pipe.poll(max(0.0, until - time.monotonic())):
+                reply: _Reply = pickle.loads(pipe.recv_bytes(2 * MOST_ANSWER_BYTES))
+                return reply
         except (EOFError, OSError):  # it was ended from outside, which systems do where memory is short
             if self._process is not None and self._process.wait(10) == -signal.SIGXCPU:
                 raise TooMuch(f"{self.place} takes all the processor time that there is; make it cheaper") from None
-            return _Reply("memory")
+            return "memory", None
         raise TooMuch(f"{self.place} takes longer than {seconds:g} s; make it cheaper")
 
     @property
@@ -148,22 +144,16 @@ def serve(number: int) -> None:
             except MemoryError:
                 _send(pipe, "memory")
             except Exception as err:  # noqa: BLE001 - whatever it is, it is raised where it was asked for
-                _send_error(pipe, err)
+                try:
+                    pickle.loads(pickle.dumps(err))
+                except Exception:  # noqa: BLE001 - an error's class may not be made again from its arguments
+                    err = RuntimeError(f"{type(err).__name__}: {err}")
+                _send(pipe, "failed", err)
 
 
 def _send(pipe: Connection, kind: str, value: Any = None) -> None:
     data = pickle.dumps((kind, value))
     pipe.send_bytes(data if len(data) <= MOST_ANSWER_BYTES else pickle.dumps(("memory", None)))
-
-
-def _send_error(pipe: Connection, err: Exception) -> None:
-    """The error as it is, or its text where it cannot travel."""
-    try:
-        data = pickle.dumps(("failed", err))
-        pickle.loads(data)
-        pipe.send_bytes(data)
-    except Exception:  # noqa: BLE001 - an error's class may not be made again from its arguments
-        _send(pipe, "failed", RuntimeError(f"{type(err).__name__}: {err}"))
 
 
 def _limit_memory() -> None:

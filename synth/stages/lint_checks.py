@@ -6,9 +6,8 @@ import random
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
@@ -18,8 +17,8 @@ from toolorchestra.envs.domains.toolscale.grading import mentions
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.synth.formats import places
-from toolorchestra.synth.formats.allowed_sql import Fenced
-from toolorchestra.synth.formats.intent_templates import WHO, Caller, Templates, Values, action, plain, text
+from toolorchestra.synth.formats.allowed_sql import Fenced, holding
+from toolorchestra.synth.formats.intent_templates import WHO, Caller, Templates, Values, plain, text
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 
@@ -48,28 +47,20 @@ class Finding:
         return f"{self.part}: {self.entry}: {self.check}{how}: {self.seen}; expected: {self.expected}"
 
 
-@dataclass(frozen=True)
-class PlayedIntent:
+class PlayedIntent(NamedTuple):
     """One intent filled in for one person, its gold calls made."""
 
     entry: Mapping[str, Any]
-    person: Caller | None
     values: Values
-    identified: tuple[Called, ...]
-    called: tuple[Called, ...]
-
-    @cached_property
-    def said(self) -> tuple[str, ...]:
-        """Each wording, with what the user tells when asked behind it."""
-        name = self.entry["intent"]
-        facts = [text(fact["value"], self.values, name) for fact in self.entry.get("facts", []) if "value" in fact]
-        return tuple(" ".join([text(say, self.values, name), *facts]) for say in self.entry["say"])
+    called: Sequence[Called]
+    said: tuple[str, ...]
+    """Each wording, with what the user tells when asked behind it."""
 
 
 class CheckedSpec:
     """One spec, ready for checks."""
 
-    def __init__(self, spec: Spec, bench: DomainPlayer, seed: int = 1) -> None:
+    def __init__(self, spec: Spec, bench: DomainPlayer, seed: int) -> None:
         self.spec = spec
         self.bench = bench
         self.seed = seed
@@ -78,12 +69,8 @@ class CheckedSpec:
         self.people = sorted(self.templates.people, key=lambda person: -fits[person.key])
         """People; those whom the most intents fit come first."""
 
-    @cached_property
-    def played(self) -> dict[str, list[PlayedIntent]]:
-        """Ways to fill each intent that went through."""
-        return {entry["intent"]: self._samples(entry) for entry in self.spec.intents}
-
-    def _samples(self, entry: Mapping[str, Any]) -> list[PlayedIntent]:
+    def played(self, entry: Mapping[str, Any]) -> Iterator[PlayedIntent]:
+        """Ways to fill an intent that went through."""
         name = entry["intent"]
         rng = random.Random(f"{self.seed}/{name}/lint")
         if entry.get("public"):
@@ -91,24 +78,26 @@ class CheckedSpec:
         else:
             owners = self.templates.private[name]
             rows = [(p, {**p.values, **row}) for p in self.people if p.key in owners for row in owners[p.key]]
-        picked = rows[: SAMPLES // 2] + rng.sample(rows, min(len(rows), SAMPLES // 2))
-        return [one for person, values in picked if (one := self.play(entry, person, values)) is not None]
+        facts = [fact["value"] for fact in entry.get("facts", []) if "value" in fact]
+        for person, values in rows[: SAMPLES // 2] + rng.sample(rows, min(len(rows), SAMPLES // 2)):
+            with self.bench.session() as session, suppress(ConfigError):
+                if (called := self.called(session, entry, person, values)) is not None:
+                    told = [text(value, values, name) for value in facts]
+                    said = tuple(" ".join([text(say, values, name), *told]) for say in entry["say"])
+                    yield PlayedIntent(entry, values, called, said)
 
-    def play(self, entry: Mapping[str, Any], person: Caller | None, values: Values) -> PlayedIntent | None:
-        """The intent for this person; None where a gold call is refused: no task is made of that."""
-        with self.bench.session() as session:
-            try:
-                way = self.spec.head["user"]["ways"][0]["actions"] if person else []
-                known = person.values if person else {}
-                identified = [self.bench.call(session, action(row, known, [], "user.ways")) for row in way]
-                called: list[Called] = []
-                for row in entry["actions"]:
-                    called.append(self.bench.call(session, action(row, values, called, entry["intent"])))
-                made = PlayedIntent(entry, person, values, tuple(identified), tuple(called))
-                assert made.said is not None
-            except (ToolError, ConfigError):
-                return None
-        return made
+    def called(
+        self, session: DatabaseSession, entry: Mapping[str, Any], person: Caller | None, values: Values
+    ) -> list[Called] | None:
+        """The gold calls, after identification where a person is given; None where one is refused: no task is made of
+        that."""
+        try:
+            if person is not None:
+                way = self.spec.head["user"]["ways"][0]["actions"]
+                self.bench.follow(session, way, person.values, "user.ways")
+            return self.bench.follow(session, entry["actions"], values, entry["intent"])
+        except (ToolError, ConfigError):
+            return None
 
 
 def holes(value: Any) -> set[str]:
@@ -134,6 +123,7 @@ _PICKS = re.compile(
 """Words by which a request picks one of several things without naming it."""
 _ID = "_id"
 _SMALL = 100
+"""Smaller whole numbers stand in a request by chance, and for other things."""
 
 
 class _Pick(NamedTuple):
@@ -148,33 +138,26 @@ class _Pick(NamedTuple):
 def another_row(ground: CheckedSpec) -> Iterator[Finding]:
     """The first row of several, where the request names another: `inform: [list_loans.0.price]` is right only if the
     row at that place is the one that the user speaks of. One finding for each path: the worst of its samples."""
-    for name, played in ground.played.items():
+    for entry in ground.spec.intents:
         worst: dict[str, Finding] = {}
-        for one in played:
+        for one in ground.played(entry):
             for pick in _picks(one):
-                finding = _row_finding(name, one, pick)
+                finding = _row_finding(entry["intent"], one, pick)
                 if finding and (pick.path not in worst or finding.certain > worst[pick.path].certain):
                     worst[pick.path] = finding
         yield from worst.values()
 
 
 def _picks(one: PlayedIntent) -> Iterator[_Pick]:
-    paths = [*one.entry.get("inform", []), *_in_arguments(one.entry["actions"])]
-    for path in dict.fromkeys(paths):
+    filled = [value for row in one.entry["actions"] for given in row.values() for value in (given or {}).values()]
+    holes_ = [v[1:-1] for v in filled if isinstance(v, str) and v[:1] == "{" and v[-1:] == "}"]
+    for path in dict.fromkeys([*one.entry.get("inform", []), *holes_]):
         if match := _PATH.fullmatch(path):
             tool, place, field = match[1], int(match[2]), match[3]
             result = next((c.value for c in reversed(one.called) if c.name == tool), None)
             rows = [row for row in result if field in row] if isinstance(result, list) else []
             if len(rows) > 1 and place < len(rows):
                 yield _Pick(path, rows, place, field)
-
-
-def _in_arguments(actions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for row in actions:
-        for arguments in row.values():
-            for value in (arguments or {}).values():
-                if isinstance(value, str) and value[:1] == "{" and value[-1:] == "}":
-                    yield value[1:-1]
 
 
 def _row_finding(name: str, one: PlayedIntent, pick: _Pick) -> Finding | None:
@@ -207,14 +190,9 @@ def _named(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], one: Playe
             continue
         if name.endswith(_ID):
             score += value in drawn
-        elif one.values.get(name) == value or not _counts(value):
+        elif one.values.get(name) == value or not (isinstance(value, int) and abs(value) < _SMALL):
             score += mentions(one.said[0], plain(value))
     return score
-
-
-def _counts(value: Any) -> bool:
-    """Small whole numbers stand in a request by chance, and for other things."""
-    return isinstance(value, int) and abs(value) < _SMALL
 
 
 # -- order -------------------------------------------------------------------------------------------------------------
@@ -232,18 +210,16 @@ def order(ground: CheckedSpec) -> Iterator[Finding]:
     draw of another is asked again: where it no longer gives the request, though every tool still does as it is told, a
     task with the two in this order has a gold path that its author calls wrong. Where a tool refuses, drafts are
     dropped anyway."""
-    rows = SeedRows(ground.spec.head["clock"], ground.bench.domain)
+    domain = ground.bench.domain
     private = [entry for entry in ground.spec.intents if not entry.get("public")]
-    try:
+    with closing(holding(domain.schema, domain.tables)) as rows:
         for first in private:
-            if any(ground.bench.domain.tools[name].kind == "write" for name in _called(first)):
+            if any(name in domain.writes for row in first["actions"] for name in row):
                 yield from _after(ground, rows, first, private)
-    finally:
-        rows.close()
 
 
 def _after(
-    ground: CheckedSpec, rows: SeedRows, first: Mapping[str, Any], others: Sequence[Mapping[str, Any]]
+    ground: CheckedSpec, rows: Fenced, first: Mapping[str, Any], others: Sequence[Mapping[str, Any]]
 ) -> Iterator[Finding]:
     places.at(f"intents.yaml: intent {first['intent']!r}")
     owners = ground.templates.private[first["intent"]]
@@ -251,7 +227,7 @@ def _after(
     for person in [p for p in ground.people if p.key in owners][:PEOPLE]:
         values = {**person.values, **owners[person.key][0]}
         with ground.bench.session() as session:
-            if not _run(ground, session, first, person, values):
+            if ground.called(session, first, person, values) is None:
                 continue
             changes = session.changes()
             written = {name for name, _, _ in changes}
@@ -264,37 +240,12 @@ def _after(
                 and person.key in ground.templates.private[entry["intent"]]
                 and any(re.search(rf"\b{name}\b", entry["draw"]) for name in written)
             ]
-            for entry, lost in rows.lost(changes, person, with_draw, ground.templates.private):
-                if _run(ground, session, entry, None, {**person.values, **lost}):
+            for entry, lost in _lost(ground, rows, changes, person, with_draw):
+                if ground.called(session, entry, None, {**person.values, **lost}) is not None:
                     found.add(entry["intent"])
-                    things = _things(ground, changes) & set(lost.values()) - {person.key}
+                    cells = {value for _, before, now in changes for value in (*(before or ()), *(now or ()))}
+                    things = cells & ground.bench.database.keys & set(lost.values()) - {person.key}
                     yield _order_finding(first, entry, lost, things)
-
-
-def _run(
-    ground: CheckedSpec, session: DatabaseSession, entry: Mapping[str, Any], person: Caller | None, values: Values
-) -> bool:  # fmt: skip
-    """Whether the gold calls go through, after identification where the person is given."""
-    try:
-        if person is not None:
-            for row in ground.spec.head["user"]["ways"][0]["actions"]:
-                ground.bench.call(session, action(row, person.values, [], "user.ways"))
-        called: list[Any] = []
-        for row in entry["actions"]:
-            called.append(ground.bench.call(session, action(row, values, called, entry["intent"])))
-    except (ToolError, ConfigError):
-        return False
-    return True
-
-
-def _called(entry: Mapping[str, Any]) -> list[str]:
-    return [name for row in entry["actions"] for name in row]
-
-
-def _things(ground: CheckedSpec, changes: Sequence[Change]) -> set[Any]:
-    """The ids in all rows that were written."""
-    keys = ground.bench.database.keys
-    return {value for _, *rows in changes for row in rows for value in row or () if value in keys}
 
 
 def _order_finding(first: Mapping[str, Any], entry: Mapping[str, Any], lost: Values, things: set[Any]) -> Finding:
@@ -313,64 +264,43 @@ def _order_finding(first: Mapping[str, Any], entry: Mapping[str, Any], lost: Val
     return Finding("order", "intents.yaml", f"intents {one}, then {other}", seen, expected, certain=bool(things))
 
 
-class SeedRows:
-    """The seed rows behind the fence, to which what an episode wrote can be added for a while."""
+def _lost(
+    ground: CheckedSpec,
+    rows: Fenced,
+    changes: Sequence[Change],
+    person: Caller,
+    entries: Sequence[Mapping[str, Any]],
+) -> list[tuple[Mapping[str, Any], Values]]:
+    """The intents of which a request of this person's is no longer drawn after the changes, and that request. The seed
+    rows behind the fence take the changes in for a while."""
+    rows.run("SAVEPOINT episode")
+    try:
+        for name, before, now in changes:
+            table = ground.bench.domain.tables[name]
+            if before is not None:
+                key = before[table.columns.index(table.key)]
+                rows.run(f"DELETE FROM {name} WHERE {table.key} = ?", (key,))
+            if now is not None:
+                rows.fill(name, table.columns, [now])
+        found = []
+        for entry in entries:
+            drawn = ground.templates.private[entry["intent"]][person.key][:ROWS]
+            if (lost := next((row for row in drawn if not _drawn(ground, rows, entry, row)), None)) is not None:
+                found.append((entry, lost))
+        return found
+    except sqlite3.Error:
+        return []  # rows that only the tools' own statements can write, such as rings of references
+    finally:
+        rows.run("ROLLBACK TO episode")
+        rows.run("RELEASE episode")
 
-    def __init__(self, clock: str, domain: SqlDomain) -> None:
-        self.domain = domain
-        self.times = {"now": clock, "today": clock[:10]}
-        self.database = Fenced()
-        self.database.script(domain.schema)
-        for name, table in domain.tables.items():
-            marks, columns = ", ".join("?" * len(table.columns)), ", ".join(table.columns)
-            for row in table.rows:
-                self.database.run(f"INSERT INTO {name} ({columns}) VALUES ({marks})", row)
 
-    def lost(
-        self,
-        changes: Sequence[Change],
-        person: Caller,
-        entries: Sequence[Mapping[str, Any]],
-        drawn: Mapping[str, Mapping[Any, Sequence[Values]]],
-    ) -> list[tuple[Mapping[str, Any], Values]]:
-        """The intents of which a request of this person's is no longer drawn after the changes, and that request."""
-        self.database.run("SAVEPOINT episode")
-        try:
-            for change in changes:
-                self._write(*change)
-            found = []
-            for entry in entries:
-                for row in drawn[entry["intent"]][person.key][:ROWS]:
-                    if not self._drawn(entry, row):
-                        found.append((entry, row))
-                        break
-            return found
-        except sqlite3.Error:
-            return []  # rows that only the tools' own statements can write, such as rings of references
-        finally:
-            self.database.run("ROLLBACK TO episode")
-            self.database.run("RELEASE episode")
-
-    def _write(self, name: str, before: Sequence[Any] | None, now: Sequence[Any] | None) -> None:
-        table = self.domain.tables[name]
-        at = table.columns.index(table.key)
-        if before is not None:
-            self.database.run(f"DELETE FROM {name} WHERE {table.key} = ?", (before[at],))
-        if now is not None:
-            marks, columns = ", ".join("?" * len(table.columns)), ", ".join(table.columns)
-            self.database.run(f"INSERT INTO {name} ({columns}) VALUES ({marks})", tuple(now))
-
-    def _drawn(self, entry: Mapping[str, Any], row: Values) -> bool:
-        """Whether a draw still gives a row, as far as the gold calls are filled from it."""
-        used = [WHO, *sorted(holes(entry["actions"]) & set(row) - {WHO})]
-        where = " AND ".join(f'"{name}" IS :row_{name}' for name in used)
-        asked = {**self.times, **{f"row_{name}": row[name] for name in used}}
-        _, rows = self.database.found(f"SELECT 1 FROM ({entry['draw']}) WHERE {where} LIMIT 1", asked)
-        return bool(rows)
-
-    def close(self) -> None:
-        """Closes the database that holds the seed rows in memory."""
-        self.database.close()
+def _drawn(ground: CheckedSpec, rows: Fenced, entry: Mapping[str, Any], row: Values) -> bool:
+    """Whether a draw still gives a row, as far as the gold calls are filled from it."""
+    used = [WHO, *sorted(holes(entry["actions"]) & set(row) - {WHO})]
+    where = " AND ".join(f'"{name}" IS :row_{name}' for name in used)
+    asked = {**ground.spec.times, **{f"row_{name}": row[name] for name in used}}
+    return bool(rows.found(f"SELECT 1 FROM ({entry['draw']}) WHERE {where} LIMIT 1", asked)[1])
 
 
 # -- unused tools and hidden columns -----------------------------------------------------------------------------------
@@ -399,12 +329,15 @@ def hidden_columns(ground: CheckedSpec) -> Iterator[Finding]:
     """Columns that no tool's result or message shows. Worse where an intent's draw goes by one: the agent cannot."""
     domain = ground.bench.domain
     shown, guarded = _seen(domain)
-    spoken, filled = _told_by_users(ground), _tables_filled(domain)
+    facts = [fact for way in ground.spec.head["user"]["ways"] for fact in way["facts"]]
+    facts += [fact for entry in ground.spec.intents for fact in entry.get("facts", [])]
+    spoken = holes([fact.get("value", "") for fact in facts])  # callers know it of themselves, and say it
+    filled = _tables_filled(domain)
     for name, table in domain.tables.items():
         mine = [(name.lower(), column.lower()) for column in table.columns]
         if filled.get(name):
             continue  # what the tool that hands over writes is for people
-        if name in filled and not any(cell in shown for cell in mine):
+        if name in filled and shown.isdisjoint(mine):
             seen = "tools write rows of it, and no tool shows them"
             yield Finding("hidden column", "schema.sql", f"table {name}", seen, "a reading tool that shows its rows")
             continue
@@ -440,13 +373,6 @@ def _goes_by(draw: str, table: str, column: str) -> bool:
     _, _, condition = draw.upper().partition("WHERE")
     pattern = rf"\b{re.escape(column.upper())}\b"
     return bool(re.search(rf"\b{re.escape(table)}\b", draw, re.IGNORECASE) and re.search(pattern, condition))
-
-
-def _told_by_users(ground: CheckedSpec) -> set[str]:
-    """Columns that callers know of themselves and say."""
-    facts = [fact for way in ground.spec.head["user"]["ways"] for fact in way["facts"]]
-    facts += [fact for entry in ground.spec.intents for fact in entry.get("facts", [])]
-    return {name for fact in facts for name in re.findall(r"\{(\w+)\}", fact.get("value", ""))}
 
 
 def _seen(domain: SqlDomain) -> tuple[set[Cell], set[Cell]]:

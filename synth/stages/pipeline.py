@@ -6,6 +6,7 @@ import shutil
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.source import forget
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain
-from toolorchestra.synth.authors import PART_OF, Author
+from toolorchestra.synth.authors import PART_OF
+from toolorchestra.synth.authors.model_author import LlmAuthor
+from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import similarity, solvers
 from toolorchestra.synth.proof.solvers import TRIVIAL, Arena, Solver
 from toolorchestra.synth.stages import domain_folder, spec_lint, written_parts
@@ -34,33 +37,41 @@ TASKS_SECONDS, SECONDS_A_TASK = 120.0, 2.0
 """How long the making of tasks may take, and for each of them."""
 
 
+def _nobody(_stage: str, _done: int, _of: int) -> None:
+    """Hears how far a stage is, and says nothing."""
+
+
 @dataclass
 class SynthesisRun:
     """One run: who writes, with which settings, and where."""
 
-    author: Author
+    author: LlmAuthor | Spec
+    """A model, or the spec that a person wrote."""
     settings: SynthesisSettings
     work: StageStore
     out: Path
-    identity: str
-    """Name of the author: a spec's digest, or a domain's sentence and its model."""
     solvers: Sequence[Solver] = ()
     """Solvers for pass@k; none: tasks are not tried."""
     reader: Solver | None = None
     """The second reader."""
-    progress: Progress | None = None
+    progress: Progress = _nobody
     strict: bool = False
     """Whether nothing is made of a spec whose lint has seen a fault by running it."""
 
-    def seen(self, stage: str) -> Seen | None:
-        """A function that reports one stage's progress; None where the run reports none."""
-        progress = self.progress
-        return None if progress is None else (lambda done, of: progress(stage, done, of))
+    def seen(self, stage: str) -> Seen:
+        """A function that reports one stage's progress."""
+        return partial(self.progress, stage)
+
+    @property
+    def identity(self) -> str:
+        """Name of the author: a spec's digest, or a hash of a domain's sentence and its model."""
+        author = self.author
+        return author.digest if isinstance(author, Spec) else digest(author.domain, author.paid_model.model)
 
     @property
     def filtered(self) -> bool:
         """Whether tasks are sifted: a person's are not, unless solvers try them."""
-        return bool(self.solvers) or not self.author.trusted
+        return bool(self.solvers) or not isinstance(self.author, Spec)
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,7 @@ Stage = Callable[[Making, SynthesisRun], Awaitable[tuple[Making, Tally]]]
 
 
 async def make(run: SynthesisRun) -> Made:
-    """All stages, or those that are not yet done, and the domain folder."""
+    """All stages, or those that are not yet done, and the domain folder, read back and compared by its hash."""
     state, tallies = Making(), []
     models = [one.name for one in (*run.solvers, run.reader) if one is not None]
     given = [VERSION, run.identity, asdict(run.settings), models]
@@ -83,18 +94,24 @@ async def make(run: SynthesisRun) -> Made:
         made_from = digest(given, name, state.digest)
         result = run.work.kept(made_from)
         if result is None:
-            if run.progress is not None:
-                run.progress(name, 0, 1)
+            run.progress(name, 0, 1)
             state, tally = await stage(state, run)
-            run.work.keep(name, made_from, {"making": state.row(), "tally": tally.row()})
+            run.work.keep(name, made_from, {"making": asdict(state), "tally": asdict(tally)})
         else:
             state, tally = Making.read(result["making"]), Tally.read(result["tally"])
         tallies.append(tally)
-        if run.strict and name == "lint":
-            _refuse_false(tally)
-        if run.progress is not None:
-            run.progress(name, 1, 1)
-    return _finish(run, state, tallies)
+        if run.strict and name == "lint" and (number := tally.dropped.get(spec_lint.FALSE_GOLD)):
+            raise ConfigError(  # its tasks would prove themselves
+                f"no task is made: by the lint, which has run them, {number} intents are answered with another row "
+                f"than they name; the first: {tally.notes[0]}"
+            )
+        run.progress(name, 1, 1)
+    _written(state, run, run.out)
+    forget()
+    domain = loader.read(run.out, verify=True)
+    for folder in run.work.folder.glob("candidate-*"):
+        shutil.rmtree(folder)
+    return Made(domain, tuple(tallies))
 
 
 def _writes(stage: str) -> Stage:
@@ -105,18 +122,9 @@ def _writes(stage: str) -> Stage:
 
 
 async def _harder(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
-    if run.author.trusted:
+    if isinstance(run.author, Spec):
         return state, Tally("harder")
     return await written_parts.evolve(state, run.author, run.settings)
-
-
-def _refuse_false(lint: Tally) -> None:
-    """Refuse gold that was seen to mean something else than the words: its tasks would prove themselves."""
-    if number := lint.dropped.get(spec_lint.FALSE_GOLD):
-        raise ConfigError(
-            f"no task is made: by the lint, which has run them, {number} intents are answered with another row than "
-            f"they name; the first: {lint.notes[0]}"
-        )
 
 
 async def _lint(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
@@ -126,16 +134,12 @@ async def _lint(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     return state, Tally("lint", 0, 0, counts, {}, tuple(one.text() for one in found[:MOST_LINT]))
 
 
-def _nobody(_done: int, _of: int) -> None:
-    """Hears how far a stage is, and says nothing."""
-
-
 def _drafted(
-    state: Making, seed: int, count: int, least: int | None, seen: Seen | None = None
+    state: Making, seed: int, count: int, least: int | None, seen: Seen
 ) -> tuple[list[Any], domain_folder.YieldReport]:
     """The tasks that passed every check; in the process that has limits."""
     spec = state.spec
-    domain, _ = domain_folder.skeleton(spec, seed)
+    domain = domain_folder.skeleton(spec, seed)
     return domain_folder.tasks(spec, domain, count, seed, least=least, seen=seen)
 
 
@@ -144,9 +148,7 @@ async def _tasks(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     count = round(settings.tasks * settings.oversample) if run.filtered else settings.tasks
     least = min(LEAST_TASKS, count) if run.filtered else None
     seconds = TASKS_SECONDS + SECONDS_A_TASK * count
-    shapes, report = SHARED.run(
-        _drafted, state, settings.seed, count, least, seconds=seconds, seen=run.seen("tasks") or _nobody
-    )
+    shapes, report = SHARED.run(_drafted, state, settings.seed, count, least, seconds=seconds, seen=run.seen("tasks"))
     rare = ", ".join(f"{name} {n}" for name, n in report.intents.most_common()[:-6:-1])
     notes = [f"intents used: {len(report.intents)}; rarest: {rare}"]
     for name in report.unused:
@@ -162,12 +164,12 @@ async def _reader(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
         return state, Tally("reader")
     settings = run.settings
     for number in range(settings.rounds + 1):
-        arena = Arena(str(_candidate(state, run)))
+        arena = _candidate(state, run)
         made = await solvers.readings(
             arena, run.reader, settings.reader_tasks, settings.reader_tries, run.seen("reader")
         )
         found = solvers.reader_faults(made, {entry["intent"] for entry in state.spec.intents})
-        if run.author.trusted or not found or number == settings.rounds:
+        if isinstance(run.author, Spec) or not found or number == settings.rounds:
             break
         changed = await written_parts.reconsidered(state, run.author, found, settings, number)
         if changed is None:
@@ -184,7 +186,7 @@ async def _filters(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     settings = run.settings
     if not run.filtered:
         return state, Tally("filters", len(state.shapes))
-    found = TaskFilter(Arena(str(_candidate(state, run))), run)
+    found = TaskFilter(_candidate(state, run), run)
     sifted = await found.sift(state.shapes)
     kept = sifted[: settings.tasks]
     if len(kept) < min(LEAST_TASKS, settings.tasks):
@@ -223,14 +225,12 @@ class TaskFilter:
         for number, shape in enumerate(different, 1):
             if not await self._trivial(shape) and await self._in_band(shape):
                 kept.append(shape)
-            if seen is not None:
-                seen(number, len(different))
+            seen(number, len(different))
         return kept
 
-    def _drop(self, reason: str, shape: Shape, seen: str) -> bool:
+    def _drop(self, reason: str, shape: Shape, seen: str) -> None:
         self.dropped[reason] += 1
         self.examples.setdefault(reason, f"{shape['description']['purpose']}: {seen}")
-        return True
 
     def _different(self, shapes: Sequence[Shape]) -> list[Shape]:
         groups: dict[str, list[frozenset[str]]] = defaultdict(list)
@@ -249,7 +249,8 @@ class TaskFilter:
             return False  # to change and tell nothing is what these ask for
         for solver in TRIVIAL:
             if await self.arena.passes(solver, shape["id"], 1):
-                return self._drop("solved by a trivial policy", shape, solver.name)
+                self._drop("solved by a trivial policy", shape, solver.name)
+                return True
         return False
 
     async def _in_band(self, shape: Shape) -> bool:
@@ -263,31 +264,20 @@ class TaskFilter:
         if band.low <= share <= band.high:
             return True
         told = ", ".join(f"{name} {number}/{band.k}" for name, number in passed.items())
-        side = "below" if share < band.low else "above"
-        return not self._drop(f"pass@{band.k} {side} the band", shape, told)
+        self._drop(f"pass@{band.k} {'below' if share < band.low else 'above'} the band", shape, told)
+        return False
 
 
-def _candidate(state: Making, run: SynthesisRun) -> Path:
+def _candidate(state: Making, run: SynthesisRun) -> Arena:
     """The tasks as a domain folder, to be tried through the environment. Its name follows from what it holds."""
     folder = run.work.folder / f"candidate-{state.digest[:12]}"
     _written(state, run, folder)
-    return folder
+    return Arena(str(folder))
 
 
 def _written(state: Making, run: SynthesisRun, folder: Path) -> None:
     spec, seed = state.spec, run.settings.seed
-    domain, tools = domain_folder.skeleton(spec, seed)
-    domain_folder.write(spec, domain, tools, list(state.shapes), seed, folder)
-
-
-def _finish(run: SynthesisRun, state: Making, tallies: Sequence[Tally]) -> Made:
-    """The domain folder, read back and compared by its hash; what goes beside it; and the candidates' removal."""
-    _written(state, run, run.out)
-    forget()
-    domain = loader.read(run.out, verify=True)
-    for folder in run.work.folder.glob("candidate-*"):
-        shutil.rmtree(folder)
-    return Made(domain, tuple(tallies))
+    domain_folder.write(spec, domain_folder.skeleton(spec, seed), list(state.shapes), seed, folder)
 
 
 STAGES: Mapping[str, Stage] = {

@@ -7,16 +7,15 @@ import datetime
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTable, SqlTool
-from toolorchestra.envs.domains.toolscale.tool_runs import Called
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTool
 from toolorchestra.synth.formats import places
-from toolorchestra.synth.formats.intent_templates import Templates, action, informed, text
+from toolorchestra.synth.formats.intent_templates import Templates, informed, text
 from toolorchestra.synth.formats.part_checks import Fault, Parts, partial
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import similarity
@@ -26,25 +25,17 @@ from toolorchestra.synth.stages.domain_folder import skeleton
 # -- tools -------------------------------------------------------------------------------------------------------------
 
 TRIES = 400
+CHAINED_TRIES = 40
 _HOSTILE = "' OR '1'='1"
 _WORDLESS = {"phone": "+00 00 00 00 00", "email": "nobody@example.com", "code": "X-0", "id": "X-0", "text": "nobody"}
 
 
-class Tried(NamedTuple):
-    """What calls of one tool did."""
-
-    tool: str
-    succeeded: int
-    refused: int
-    last_refusal: str
-
-
-def attempt(bench: DomainPlayer, tool: SqlTool, rng: random.Random, tries: int = TRIES) -> Tried:
-    """Call a tool with values of real rows until it has succeeded and refused; then with what must be refused."""
-    succeeded = refused = 0
-    last = ""
-    for _ in range(tries):
-        if succeeded and refused:
+def attempt(bench: DomainPlayer, tool: SqlTool, rng: random.Random) -> tuple[bool, str]:
+    """Call a tool with values of real rows until it has succeeded and refused; then with what must be refused. Whether
+    it succeeded, and its last refusal."""
+    succeeded, refusal = False, ""
+    for _ in range(TRIES):
+        if succeeded and refusal:
             break
         arguments = guess(bench, tool, rng)
         if succeeded:  # now for a refusal
@@ -52,17 +43,16 @@ def attempt(bench: DomainPlayer, tool: SqlTool, rng: random.Random, tries: int =
         with bench.session() as session:
             try:
                 bench.call(session, GoldCall(tool.name, arguments))
-                succeeded += 1
+                succeeded = True
             except ToolError as err:
-                refused += 1
-                last = str(err)
-    return Tried(tool.name, succeeded, refused, last)
+                refusal = str(err)
+    return succeeded, refusal
 
 
-def chained(bench: DomainPlayer, tool: SqlTool, rng: random.Random, tries: int = 40) -> bool:
+def chained(bench: DomainPlayer, tool: SqlTool, rng: random.Random) -> bool:
     """Whether a tool succeeds on what other writes have just made."""
     others = [other for other in bench.domain.tools.values() if other.kind == "write" and other is not tool]
-    for _ in range(tries):
+    for _ in range(CHAINED_TRIES):
         with bench.session() as session:
             made: dict[str, Any] = {}
             for other in rng.sample(others, len(others)):
@@ -82,7 +72,10 @@ def guess(bench: DomainPlayer, tool: SqlTool, rng: random.Random) -> dict[str, A
     """Arguments that belong together: those of one random row as far as it has them."""
     properties = tool.parameters["properties"]
     tables = [table for table in bench.domain.tables.values() if table.rows and set(table.columns) & set(properties)]
-    known = _row(rng.choice(tables), rng) if tables else {}
+    known: dict[str, Any] = {}
+    if tables:
+        table = rng.choice(tables)
+        known = dict(zip(table.columns, rng.choice(table.rows), strict=True))
     made = {}
     for name, schema in properties.items():
         if name in known and known[name] is not None and "enum" not in schema:
@@ -90,10 +83,6 @@ def guess(bench: DomainPlayer, tool: SqlTool, rng: random.Random) -> dict[str, A
         elif name in tool.parameters["required"] or rng.random() < 0.5:
             made[name] = _value(bench, name, {**schema, "format": tool.formats.get(name, "")}, rng)
     return made
-
-
-def _row(table: SqlTable, rng: random.Random) -> dict[str, Any]:
-    return dict(zip(table.columns, rng.choice(table.rows), strict=True))
 
 
 def _value(bench: DomainPlayer, name: str, schema: Mapping[str, Any], rng: random.Random) -> Any:
@@ -127,59 +116,44 @@ def _pool(domain: SqlDomain, name: str) -> list[Any]:
 
 def spoilt(tool: SqlTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments with one that no call may take."""
-    bad = dict(arguments)
-    for name, schema in tool.parameters["properties"].items():
-        if schema["type"] == "string":
-            bad[name] = _HOSTILE
-            return bad
-    for name in tool.parameters["properties"]:
-        bad[name] = _HOSTILE
-        return bad
-    return {**bad, "no_such_parameter": 1}
+    properties = tool.parameters["properties"]
+    texts = (name for name, schema in properties.items() if schema["type"] == "string")
+    name = next(texts, next(iter(properties), None))
+    return {**arguments, "no_such_parameter": 1} if name is None else {**arguments, name: _HOSTILE}
 
 
 def tools(parts: Parts, seed: int) -> list[Fault]:
     """tools.yaml: SQL that compiles under the authorizer, reads that read, guards before every write."""
-    try:
-        spec = partial(parts)
-        domain, _ = skeleton(spec, seed)
-    except ConfigError as err:
-        return [Fault("tool", str(err))]
-    faults = [*_named(domain, spec.head["user"]["ways"])]
-    bench = DomainPlayer(domain)
-    for tool in domain.tools.values():
-        places.at(f"tools.yaml: tool {tool.name!r}")
-        tried = attempt(bench, tool, random.Random(f"{seed}/{tool.name}"))
-        if not tried.refused:
-            faults.append(Fault("refusal", f"tool {tool.name} refused none of {TRIES} calls", tool.name))
-        if tool.kind == "write" and not any(step.verb != "do" for step in tool.steps):
-            faults.append(Fault("guard", f"tool {tool.name} writes without a let or check before it", tool.name))
-    if not any(tool.kind == "write" for tool in domain.tools.values()):
-        faults.append(Fault("tools", "no tool writes; tasks need tools that change something"))
-    return faults
-
-
-def _named(domain: SqlDomain, ways: Iterable[Mapping[str, Any]]) -> list[Fault]:
-    used = [name for way in ways for action in way["actions"] for name in action]
-    return [
+    spec = partial(parts)
+    domain = skeleton(spec, seed)
+    used = [name for way in spec.head["user"]["ways"] for action in way["actions"] for name in action]
+    faults = [
         Fault("identification", f"domain.yaml identifies users with {name!r}; there must be a tool of that name")
         for name in dict.fromkeys(used)
         if name not in domain.tools
     ]
+    bench = DomainPlayer(domain)
+    for tool in domain.tools.values():
+        places.at(f"tools.yaml: tool {tool.name!r}")
+        _, refusal = attempt(bench, tool, random.Random(f"{seed}/{tool.name}"))
+        if not refusal:
+            faults.append(Fault("refusal", f"tool {tool.name} refused none of {TRIES} calls", tool.name))
+        if tool.kind == "write" and not any(step.verb != "do" for step in tool.steps):
+            faults.append(Fault("guard", f"tool {tool.name} writes without a let or check before it", tool.name))
+    if not domain.writes:
+        faults.append(Fault("tools", "no tool writes; tasks need tools that change something"))
+    return faults
 
 
-def idle(bench: DomainPlayer, used: Iterable[str], seed: int) -> list[Fault]:
+def idle(bench: DomainPlayer, used: Collection[str], seed: int) -> list[Fault]:
     """Tools that no gold call uses and that no guessed call got to succeed: nobody has seen them work."""
-    seen = set(used)
     faults = []
-    for tool in bench.domain.tools.values():
-        if tool.name in seen:
-            continue
+    for tool in (tool for name, tool in bench.domain.tools.items() if name not in used):
         rng = random.Random(f"{seed}/{tool.name}")
-        tried = attempt(bench, tool, rng)
-        if not tried.succeeded and not chained(bench, tool, rng):
+        succeeded, refusal = attempt(bench, tool, rng)
+        if not succeeded and not chained(bench, tool, rng):
             why = f"tool {tool.name} succeeded in none of {TRIES} calls and no intent uses it"
-            faults.append(Fault("never works", f"{why}: {tried.last_refusal:.200}", tool.name))
+            faults.append(Fault("never works", f"{why}: {refusal:.200}", tool.name))
     return faults
 
 
@@ -204,16 +178,17 @@ _HANDOVER = re.compile(r"transfer|hand\w* over|human|handoff", re.IGNORECASE)
 
 def policy(parts: Parts, seed: int) -> list[Fault]:
     """policy.md: names only what exists, says something of every write, forbids nothing that it allows."""
-    try:
-        domain, _ = skeleton(partial(parts), seed)
-    except ConfigError as err:
-        return [Fault("tool", str(err))]
+    domain = skeleton(partial(parts), seed)
     said = parts["policy.md"]
     places.at("policy.md")
     if len(said) < LEAST_POLICY:
         return [Fault("length", f"a policy of {len(said)} characters, at least {LEAST_POLICY} expected")]
-    known = _known(parts, domain)
-    unknown = [word for word in _coded(said) if not known(word)]
+    known = {*domain.tools, *domain.tables, *re.findall(r"\w+", parts["schema.sql"] + parts["tools.yaml"])}
+    known.update(c for table in domain.tables.values() for c in table.columns)
+    known.update(p for tool in domain.tools.values() for p in tool.parameters["properties"])
+    coded = [(quoted or plain).strip().partition("(")[0] for quoted, plain in _CODE.findall(said)]
+    names = [word for word in dict.fromkeys(coded) if re.fullmatch(r"\w+", word) and word not in known]
+    unknown = [word for word in names if not re.fullmatch(r"[A-Z]{1,4}-?\d+|\d+", word)]
     faults = [Fault("unknown thing", f"{word!r:.60} is no tool, table, column or value") for word in unknown[:10]]
     faults += [
         Fault("not covered", f"the policy says nothing of the write tool {tool.name}", tool.name)
@@ -224,31 +199,14 @@ def policy(parts: Parts, seed: int) -> list[Fault]:
     return faults
 
 
-def _coded(said: str) -> list[str]:
-    found = [(quoted or plain).strip().partition("(")[0] for quoted, plain in _CODE.findall(said)]
-    return [word for word in dict.fromkeys(found) if re.fullmatch(r"\w+", word)]
-
-
-def _known(parts: Parts, domain: SqlDomain) -> Any:
-    names = {*domain.tools, *domain.tables}
-    names.update(c for table in domain.tables.values() for c in table.columns)
-    names.update(p for tool in domain.tools.values() for p in tool.parameters["properties"])
-    words = set(re.findall(r"\w+", parts["schema.sql"] + parts["tools.yaml"]))
-    return lambda word: word in names or word in words or re.fullmatch(r"[A-Z]{1,4}-?\d+|\d+", word)
-
-
 def covered(tool: SqlTool, said: str) -> bool:
     """Whether a policy speaks of what a tool does: by its name, or by most words of its name and description."""
     if tool.name in said or (tool.transfers and _HANDOVER.search(said)):
         return True
     low = said.lower().replace("-", "")
     words = re.findall(r"[a-z]{4,}", f"{tool.name.replace('_', ' ')} {tool.description}".lower().replace("-", ""))
-    stems = {_stem(word) for word in words} - _FILLERS
+    stems = {word[: max(4, len(word) - 3)] if len(word) > 5 else word[:4] for word in words} - _FILLERS
     return sum(stem in low for stem in stems) >= COVERED_SHARE * len(stems)
-
-
-def _stem(word: str) -> str:
-    return word[: max(4, len(word) - 3)] if len(word) > 5 else word[:4]
 
 
 def contradictions(said: str) -> list[tuple[str, str]]:
@@ -277,17 +235,11 @@ def _core(rest: str) -> tuple[str, ...]:
 
 def intents(parts: Parts, seed: int) -> list[Fault]:
     """intents.yaml: every intent's draw finds rows, its gold calls run on some of them, and no two say the same."""
-    try:
-        spec = partial(parts)
-        domain, _ = skeleton(spec, seed)
-    except ConfigError as err:
-        return [Fault("shape", str(err))]
+    spec = partial(parts)
+    domain = skeleton(spec, seed)
     bench = DomainPlayer(domain)
     faults: list[Fault] = []
     used = {name for way in spec.head["user"]["ways"] for row in way["actions"] for name in row}
-    names = [entry["intent"] for entry in spec.intents]
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    faults += [Fault("duplicate", f"two intents are named {name!r}", name) for name in twice]
     for entry in spec.intents:
         found = list(intent(spec, bench, entry, random.Random(f"{seed}/{entry['intent']}")))
         faults += found
@@ -300,14 +252,14 @@ def intent(spec: Spec, bench: DomainPlayer, entry: Mapping[str, Any], rng: rando
     """What is wrong with one intent."""
     name = entry["intent"]
     places.at(f"intents.yaml: intent {name!r}")
-    unknown = [tool for row in entry["actions"] for tool in row if tool not in bench.domain.tools]
-    if unknown:
+    called = [tool for row in entry["actions"] for tool in row]
+    if unknown := [tool for tool in called if tool not in bench.domain.tools]:
         yield Fault("unknown tool", f"intent {name} calls {unknown[0]!r}, which is no tool", name)
         return
-    if not entry["say"] or len(set(entry["say"])) < len(entry["say"]):
-        yield Fault("wordings", f"intent {name} needs wordings, none of them twice", name)
+    if len(set(entry["say"])) < len(entry["say"]):
+        yield Fault("wordings", f"intent {name} has a wording twice", name)
         return
-    writes = any(bench.domain.tools[tool].kind == "write" for row in entry["actions"] for tool in row)
+    writes = not bench.domain.writes.isdisjoint(called)
     if entry.get("ending", "serve") == "refuse" and writes:
         yield Fault("ending", f"intent {name} is to be refused, but its gold calls write", name)
     if entry.get("ending", "serve") == "serve" and not writes and not (entry.get("inform") or entry.get("tell")):
@@ -336,13 +288,10 @@ def _tried(
         for wording in entry["say"]:
             text(wording, values, name)
         with bench.session() as session:
-            called: list[Called] = []
             try:
                 if not entry.get("public"):
-                    for row in way["actions"]:
-                        bench.call(session, action(row, person.values, [], "user.ways"))
-                for row in entry["actions"]:
-                    called.append(bench.call(session, action(row, values, called, name)))
+                    bench.follow(session, way["actions"], person.values, "user.ways")
+                called = bench.follow(session, entry["actions"], values, name)
             except ToolError as err:
                 last = str(err)
                 continue

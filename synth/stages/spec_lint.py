@@ -28,9 +28,10 @@ SECONDS = 300.0
 """How long the lint of one spec may take."""
 
 
-def findings(spec: specs.Spec, seed: int = 1) -> list[Finding]:
-    """The findings of a spec, in this process, in the order in which they are worth reading."""
-    domain, _ = skeleton(spec, seed)
+def findings(parts: Parts, seed: int, folder: Path = Path("spec")) -> list[Finding]:
+    """The findings of six texts, in this process, in the order in which they are worth reading."""
+    spec = specs.read(parts, folder)
+    domain = skeleton(spec, seed)
     ground = CheckedSpec(spec, DomainPlayer(domain), seed)
     found = [finding for check in CHECKS.values() for finding in check(ground)]
     kinds = Counter((one.certain, one.check) for one in found)
@@ -42,24 +43,10 @@ def rank(one: Finding) -> tuple[bool, bool]:
     return not one.certain, one.check != FALSE_GOLD
 
 
-def of_spec(name: str, seed: int) -> list[Finding]:
-    """The findings of a shipped spec, or of one in a folder or file."""
-    found: list[Finding] = SHARED.run(_of_name, name, seed, seconds=SECONDS)
+def of_parts(parts: Parts, seed: int, folder: Path = Path("spec")) -> list[Finding]:
+    """The findings of six texts; `folder` is where errors say they are from."""
+    found: list[Finding] = SHARED.run(findings, dict(parts), seed, folder, seconds=SECONDS)
     return found
-
-
-def of_parts(parts: Parts, seed: int) -> list[Finding]:
-    """The findings of six texts."""
-    found: list[Finding] = SHARED.run(_of_parts, dict(parts), seed, seconds=SECONDS)
-    return found
-
-
-def _of_name(name: str, seed: int) -> list[Finding]:
-    return findings(specs.load(name), seed)
-
-
-def _of_parts(parts: Parts, seed: int) -> list[Finding]:
-    return findings(specs.read(parts, Path("spec")), seed)
 
 
 def faults(parts: Parts, seed: int) -> list[Fault]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +69,6 @@ class Tally:
     def read(cls, row: Mapping[str, Any]) -> Tally:
         return cls(**{**row, "notes": tuple(row["notes"])})
 
-    def row(self) -> dict[str, Any]:
-        """The tally as a dict of plain values, to be written as JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Making:
@@ -91,10 +87,6 @@ class Making:
     def spec(self) -> specs.Spec:
         """The whole spec, once all parts are there."""
         return specs.read(self.parts, Path("spec"))
-
-    def row(self) -> dict[str, Any]:
-        """The same as a dict of plain values, to be written as JSON."""
-        return {"parts": dict(self.parts), "shapes": list(self.shapes)}
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Making:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from toolorchestra.envs.base.errors import ToolError
@@ -36,6 +37,19 @@ TAKES_BACK = {
 }
 LEAST_WORDINGS = 3
 """Wordings of a request from which on the last is kept for tests."""
+
+
+@dataclass
+class _Draft:
+    """What a draft has so far."""
+
+    hard: HardRequests
+    made: list[Called]
+    identify: int
+    """How many of the calls identify the user."""
+    requests: list[Shape] = field(default_factory=list)
+    others: list[tuple[list[int], Sequence[Any], Mapping[str, Any], str]] = field(default_factory=list)
+    """Other ways to settle a request: the places of its calls, the calls, what fills them, and where they stand."""
 
 
 class Drafter:
@@ -84,65 +98,46 @@ class Drafter:
         """The draft of one person's requests, in this order. Raises Rejected."""
         way = self.rng.choice(self.spec.head["user"]["ways"]) if person else {"facts": [], "actions": []}
         values = person.values if person else {}
-        requests: list[Shape] = []
-        others: list[tuple[list[int], Sequence[Any], Mapping[str, Any], str]] = []
-        hard = HardRequests(self.bench, self.templates)
         with self.bench.session() as session:
             made = self._run(session, way["actions"], values, "user.ways")
-            identify = len(made)
+            draft = _Draft(HardRequests(self.bench, self.templates), made, len(made))
             for intent in intents:
-                places.at(f"intents.yaml: intent {intent['intent']}")
-                filled = self.templates.instance(intent, person, self.rng)
-                for part in parts(intent, filled):
-                    where = f"intent {part['intent']}"
-                    called = self._run(session, part["actions"], filled, where)
-                    numbers = list(range(len(made), len(made) + len(called)))
-                    others += [(numbers, path, filled, where) for path in part.get("otherwise", [])]
-                    inform = informed(part.get("inform", []), called, where)
-                    request = _request(self._worded(part, split), filled, numbers, inform)
-                    hard.note(part, filled, request, [c.action for c in made], called)
-                    made += called
-                    requests.append(request)
+                self._ask(draft, session, intent, person, split)
             state = digest(session)
-        actions = [called.action for called in made]
-        paths = [self._otherwise(actions, *other) for other in others]
-        shape = self._shape(way, values, requests, intents, actions)
-        own = shape["toolscale"]
-        own["split"] = split if split in (TEST, HELD_OUT) else TRAIN
-        own["end_states"] = list(dict.fromkeys([state, *(self.bench.play(path).state for path in paths)]))
-        own["alternatives"] = [_rows(path) for path in paths]
-        own["identify"] = identify
+        actions = [called.action for called in draft.made]
+        paths = [self._otherwise(actions, *other) for other in draft.others]
         caller = self.spec.head.get("process", {}).get("caller", self.spec.head["user"]["key"])
-        own["caller"] = str(values[caller]) if person else ""
-        own |= hard.shape(shape, made)
+        shape = _shape(self._scenario(way, values, draft.requests, intents), actions, draft.requests)
+        shape["toolscale"] = {
+            "split": split if split in (TEST, HELD_OUT) else TRAIN,
+            "difficulty": 1 + sum(len(actions) > bound for bound in BOUNDS),
+            "end_states": list(dict.fromkeys([state, *(self.bench.play(path).state for path in paths)])),
+            "alternatives": [_rows(path) for path in paths],
+            "facts": [*_facts(way["facts"], values), *_facts(way.get("unknown", []), values)],
+            "requests": draft.requests,
+            "identify": draft.identify,
+            "cost": {"calls": len(actions), "requests": len(draft.requests)},
+            "caller": str(values[caller]) if person else "",
+            **draft.hard.shape(draft.requests, draft.made),
+        }
         return shape
 
-    def _shape(
-        self,
-        way: Mapping[str, Any],
-        values: Mapping[str, Any],
-        requests: list[Shape],
-        intents: Sequence[Any],
-        made: Sequence[GoldCall],
-    ) -> Shape:
-        """The task without what follows from its paths."""
-        return {
-            "id": "",
-            "description": {"purpose": ", ".join(r["intent"].replace("_", " ") for r in requests)},
-            "user_scenario": self._scenario(way, values, requests, intents),
-            "initial_state": None,
-            "evaluation_criteria": _criteria(made, requests),
-            "toolscale": {
-                "split": TRAIN,
-                "difficulty": 1 + sum(len(made) > bound for bound in BOUNDS),
-                "end_states": [],
-                "alternatives": [],
-                "facts": [*_facts(way["facts"], values), *_facts(way.get("unknown", []), values)],
-                "requests": requests,
-                "identify": 0,
-                "cost": {"calls": len(made), "requests": len(requests)},
-            },
-        }
+    def _ask(
+        self, draft: _Draft, session: DatabaseSession, intent: Mapping[str, Any], person: Caller | None, split: str
+    ) -> None:
+        """Add an intent's requests, their gold calls made."""
+        places.at(f"intents.yaml: intent {intent['intent']}")
+        filled = self.templates.instance(intent, person, self.rng)
+        for part in parts(intent, filled):
+            where = f"intent {part['intent']}"
+            called = self._run(session, part["actions"], filled, where)
+            numbers = list(range(len(draft.made), len(draft.made) + len(called)))
+            draft.others += [(numbers, path, filled, where) for path in part.get("otherwise", [])]
+            inform = informed(part.get("inform", []), called, where)
+            request = _request(self._worded(part, split), filled, numbers, inform)
+            draft.hard.note(part, filled, request, [c.action for c in draft.made], called)
+            draft.made += called
+            draft.requests.append(request)
 
     def _run(
         self, session: DatabaseSession, rows: Sequence[Any], values: Mapping[str, Any], where: str
@@ -224,13 +219,20 @@ class Drafter:
         }
 
 
-def _criteria(made: Sequence[GoldCall], requests: Sequence[Shape]) -> Shape:
+def _shape(scenario: Shape, made: Sequence[GoldCall], requests: Sequence[Shape]) -> Shape:
+    """What tau2's Task has of a task."""
     return {
-        "actions": _rows(made),
-        "env_assertions": None,
-        "communicate_info": list(dict.fromkeys(info for request in requests for info in request["inform"])),
-        "nl_assertions": None,
-        "reward_basis": ["DB", "COMMUNICATE", "ENTITIES"],
+        "id": "",
+        "description": {"purpose": ", ".join(r["intent"].replace("_", " ") for r in requests)},
+        "user_scenario": scenario,
+        "initial_state": None,
+        "evaluation_criteria": {
+            "actions": _rows(made),
+            "env_assertions": None,
+            "communicate_info": list(dict.fromkeys(info for request in requests for info in request["inform"])),
+            "nl_assertions": None,
+            "reward_basis": ["DB", "COMMUNICATE", "ENTITIES"],
+        },
     }
 
 

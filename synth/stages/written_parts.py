@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.synth.authors import PART_OF, Author, PartRequest, Unusable, untrusted_answers
+from toolorchestra.synth.authors import PART_OF, PartRequest, Unusable, untrusted_answers
 from toolorchestra.synth.authors.author_prompts import MOST_BEFORE
+from toolorchestra.synth.authors.model_author import LlmAuthor
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats.part_checks import Check, Fault
-from toolorchestra.synth.formats.spec import parsed
+from toolorchestra.synth.formats.spec import Spec, parsed
 from toolorchestra.synth.stages import play_checks, spec_lint
 from toolorchestra.synth.stages.hard_requests import HARD
 from toolorchestra.synth.stages.limited_work import SHARED, TooMuch
@@ -48,33 +49,37 @@ class _FaultLog:
             self.found[fault.reason] += 1
             self.examples.setdefault(fault.reason, fault.seen[:400])
 
-    def tally(self, stage: str, kept: int, rounds: int, notes: tuple[str, ...] = ()) -> Tally:
+    def tally(self, stage: str, kept: int, rounds: int, *notes: str) -> Tally:
         return Tally(stage, kept, rounds, counted(self.found), self.examples, notes)
 
 
-async def write(stage: str, making: Making, author: Author, settings: SynthesisSettings) -> tuple[Making, Tally]:
-    """One part. Raises StageFailed when its faults are not mended in the rounds there are."""
+async def write(
+    stage: str, making: Making, author: LlmAuthor | Spec, settings: SynthesisSettings
+) -> tuple[Making, Tally]:
+    """One part. Raises StageFailed when a model's faults are not mended in the rounds there are, and ConfigError when a
+    person's spec has some."""
+    if isinstance(author, Spec):
+        made = making.with_part(PART_OF[stage], author.parts[PART_OF[stage]])
+        if faults := checked(stage, made, settings.seed):
+            raise ConfigError(f"{author.folder}: {PART_OF[stage]}: {_listed(faults[:5])}")
+        return made, Tally(stage, 1)
     log = _FaultLog()
-    before: str = ""
-    faults: list[Fault] = []
+    before, faults = "", list[Fault]()
     for number in range(settings.rounds + 1):
         try:
-            asked = PartRequest(stage, making.parts, number, before, tuple(faults))
-            text = await author.write(asked)
+            before = await author.write(PartRequest(stage, making.parts, number, before, tuple(faults)))
         except Unusable as err:
             before, faults = err.answer[:MOST_BEFORE], [err.fault]
             log.add(faults)
             continue
-        before = text
-        made = making.with_part(PART_OF[stage], text)
-        faults = checked(stage, made, settings.seed) or _meant(stage, made, author, settings)
-        faults = faults or await author.doubts(made.parts)
+        made = making.with_part(PART_OF[stage], before)
+        faults = _seen(stage, made, settings.seed) or await author.doubts(made.parts)
         log.add(faults)
         if not faults:
             return made, log.tally(stage, 1, number)
-        if stage == "intents" and number == settings.rounds and not author.trusted:
+        if stage == "intents" and number == settings.rounds:
             return _without(made, faults, settings, log, number)
-    raise StageFailed(_told(stage, faults, settings.rounds))
+    raise _failed(stage, faults, settings.rounds)
 
 
 def checked(stage: str, made: Making, seed: int) -> list[Fault]:
@@ -83,15 +88,21 @@ def checked(stage: str, made: Making, seed: int) -> list[Fault]:
         found: list[Fault] = SHARED.run(CHECKS[stage], dict(made.parts), seed, seconds=CHECK_SECONDS)
     except TooMuch as err:
         return [Fault("too much", str(err), entry=str(err).partition("intent '")[2].partition("'")[0])]
-    except ConfigError:
-        raise
+    except ConfigError as err:
+        return [Fault("invalid", str(err))]
     except _ODD as err:  # no rule here says what is wrong with it, and it is wrong all the same
         return [Fault("odd", f"{SHARED.place}: {type(err).__name__}: {err!s:.300}")]
     return found
 
 
+def _seen(stage: str, made: Making, seed: int) -> list[Fault]:
+    """What a model's part is sent back for: its faults, and what the lint of the whole spec is certain of. A person
+    reads that in the report."""
+    return checked(stage, made, seed) or (spec_lint.faults(made.parts, seed) if stage == "intents" else [])
+
+
 async def reconsidered(
-    making: Making, author: Author, faults: Sequence[Fault], settings: SynthesisSettings, number: int
+    making: Making, author: LlmAuthor, faults: Sequence[Fault], settings: SynthesisSettings, number: int
 ) -> Making | None:
     """The intents as their author writes them once it was shown what a reader made of them; None where it leaves them
     as they are, or where the new ones do not hold."""
@@ -106,15 +117,12 @@ async def reconsidered(
     return None if text == before or checked("intents", made, settings.seed) else made
 
 
-def _meant(stage: str, made: Making, author: Author, settings: SynthesisSettings) -> list[Fault]:
-    """What the lint of the whole spec sends back to a model. A person reads it in the report."""
-    return [] if author.trusted or stage != "intents" else spec_lint.faults(made.parts, settings.seed)
+def _listed(faults: Sequence[Fault]) -> str:
+    return "; ".join(f"{fault.reason}: {fault.seen}" for fault in faults)
 
 
-def _told(stage: str, faults: Sequence[Fault], rounds: int) -> str:
-    seen = "; ".join(f"{fault.reason}: {fault.seen}" for fault in faults[:3])
-    repaired = f"still wrong after {rounds} rounds of repair" if rounds else PART_OF[stage]
-    return f"stage {stage}: {repaired}: {seen}"
+def _failed(stage: str, faults: Sequence[Fault], rounds: int) -> StageFailed:
+    return StageFailed(f"stage {stage}: still wrong after {rounds} rounds of repair: {_listed(faults[:3])}")
 
 
 def _without(
@@ -127,19 +135,19 @@ def _without(
         entries = [dict(entry) for entry in _entries(made.parts["intents.yaml"])]
         kept = [entry for entry in entries if entry["intent"] not in bad]
         if not bad or len(kept) == len(entries) or len(kept) < LEAST_INTENTS:
-            raise StageFailed(_told("intents", faults, settings.rounds))
+            raise _failed("intents", faults, settings.rounds)
         dropped += sorted(bad)
         made = made.with_part("intents.yaml", untrusted_answers.dumped(kept))
-        faults = checked("intents", made, settings.seed) or spec_lint.faults(made.parts, settings.seed)
+        faults = _seen("intents", made, settings.seed)
         log.add(faults)
-    return made, log.tally("intents", 1, number, (f"intents left out: {', '.join(dropped)}",))
+    return made, log.tally("intents", 1, number, f"intents left out: {', '.join(dropped)}")
 
 
 def _entries(text: str) -> list[Any]:
     return list(parsed(text, Path("intents.yaml")))
 
 
-async def evolve(making: Making, author: Author, settings: SynthesisSettings) -> tuple[Making, Tally]:
+async def evolve(making: Making, author: LlmAuthor, settings: SynthesisSettings) -> tuple[Making, Tally]:
     """Harder intents of the author's, round after round; those that run and are more work than the rest are kept."""
     log, kept = _FaultLog(), 0
     for number in range(settings.evolve):

@@ -20,22 +20,23 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
 FLAT = BOMB.strip().replace("\n", ", ")
 
 
-def schema(more: str) -> Change:
-    """Put statements behind the schema's."""
+def after(part: str, text: str, more: str) -> Change:
+    """Put something behind a text of a part, or at its end."""
 
     def change(parts: Parts) -> None:
-        parts["schema.sql"] += more
+        parts[part] = parts[part].replace(text, text + more) if text else parts[part] + more
 
     return change
+
+
+def schema(more: str) -> Change:
+    """Put statements behind the schema's."""
+    return after("schema.sql", "", more)
 
 
 def column(definition: str) -> Change:
     """Give books one more column, which the rows leave out."""
-
-    def change(parts: Parts) -> None:
-        parts["schema.sql"] = parts["schema.sql"].replace("shelf TEXT NOT NULL,", f"shelf TEXT NOT NULL, {definition},")
-
-    return change
+    return after("schema.sql", "shelf TEXT NOT NULL,", f" {definition},")
 
 
 def raw(part: str, text: str) -> Change:
@@ -72,11 +73,7 @@ def table(number: int, **more: Any) -> Change:
 
 def tool(**more: Any) -> Change:
     """Change find_book, which anybody may call."""
-
-    def edit(tools: Any) -> None:
-        next(one for one in tools if one["name"] == "find_book").update(more)
-
-    return on("tools.yaml", edit)
+    return on("tools.yaml", lambda tools: [one.update(more) for one in tools if one["name"] == "find_book"])
 
 
 def shown(expression: str) -> Change:
@@ -119,11 +116,6 @@ for _ in range(40):
     DOUBLED = f"replace({DOUBLED}, 'a', 'aa')"
 
 
-def count_of(parts: Parts, number: str) -> None:
-    """A table's count as it stands in the text, since no YAML is written with such a number."""
-    parts["rows.yaml"] = parts["rows.yaml"].replace("count: 24", f"count: {number}")
-
-
 def repeated(statement: str, count: int) -> Change:
     """Put many statements behind the schema's or the rows' own, each with its number in it."""
     return schema("".join(statement.format(n=n) for n in range(count)))
@@ -150,13 +142,8 @@ def deep(changed: Change) -> Change:
 
 def intents_of(count: int) -> Change:
     """Many copies of due_date, with names and words of their own."""
-
-    def edit(intents: Any) -> None:
-        for number in range(count):
-            say = [f"Number {number}: when is my book due?"]
-            intents.append({**intents[1], "intent": f"due_{number}", "say": say})
-
-    return on("intents.yaml", edit)
+    more = [{"intent": f"due_{n}", "say": [f"Number {n}: when is my book due?"]} for n in range(count)]
+    return on("intents.yaml", lambda intents: intents.extend([{**intents[1], **one} for one in more]))
 
 
 def tools_of(count: int) -> Change:
@@ -244,7 +231,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
 "say: three megabytes": (intent(say=["When is it due? " * 200_000]), "intents.yaml: 3"),
 "say: long": (intent(say=["When is it due? " * 20_000]), r"due_date: say\[0\].*characters"),
 "say: inside": (intent(say=["When is {title.__class__.__mro__} due?"]), "due_date.*names a value"),
-"say: many": (intent(say=[f"When is it due, {n}?" for n in range(9_000)]), "due_date.*wordings"),
+"say: many": (intent(say=[f"When is it due, {n}?" for n in range(9_000)]), "due_date.*say may have 50 items"),
 "schema: comments between two words": (schema(f"CREATE TABLE x (a TEXT UNIQUE ON{COMMENTS}x);"), "schema.sql"),
 "schema: open comments": (schema("-- " + "on /* " * 60_000), "schema.sql"),
 "schema: replaced behind a text": (

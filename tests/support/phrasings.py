@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from toolorchestra.envs.domains.toolscale.gold_conversation import OracleWords, moves
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask
 from toolorchestra.synth.proof.domain_player import DomainPlayer
-from toolorchestra.synth.proof.solvers import Playing
+from toolorchestra.synth.proof.solvers import Player, scripted
 
 KINDS = ("hold", "ask", "confirm", "tell", "done", "refuse", "transfer")
 HALVES = ("seen", "held out")
@@ -88,16 +88,6 @@ class PhrasedOracle:
         self.name = name
         self._bank, self._kinds = bank, kinds
 
-    def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Playing:
+    def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Player:
         rng = random.Random(f"{task.task_id}/{seed}")
-        return _Phrased(moves(bench.domain, task, PhrasedWords(self._bank, self._kinds, rng)))
-
-
-class _Phrased:
-    __slots__ = ("_moves",)
-
-    def __init__(self, made: Iterator[str]) -> None:
-        self._moves = made
-
-    async def move(self, observation: Any) -> str:
-        return next(self._moves, "")
+        return scripted(moves(bench.domain, task, PhrasedWords(self._bank, self._kinds, rng)))

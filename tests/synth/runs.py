@@ -27,7 +27,7 @@ FILES = ("domain.json", "schema.sql", "rows.jsonl.gz", "tools.json", "policy.md"
 
 def texts() -> dict[str, str]:
     """The six texts of the spec that stand-ins write."""
-    return specs.texts(specs.load(SPEC).folder)
+    return specs.texts(SPEC)
 
 
 def sheet() -> PriceSheet:
@@ -53,7 +53,7 @@ def made(
     work = StageStore(folder / "work", resume=True)
     spent = paid_model(work.folder, reply or ScriptedParts(texts()), cap)
     author = LlmAuthor("a library", spent)
-    run = pipeline.SynthesisRun(author, settings, work, folder / "out", "a library", solvers)
+    run = pipeline.SynthesisRun(author, settings, work, folder / "out", solvers)
     return asyncio.run(pipeline.make(run)), spent
 
 

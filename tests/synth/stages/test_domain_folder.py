@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +20,7 @@ from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.seed_rows import LISTS
 from toolorchestra.synth.proof import similarity
 from toolorchestra.synth.proof.domain_player import DomainPlayer
-from toolorchestra.synth.proof.task_checks import CHECKS, fault
+from toolorchestra.synth.proof.task_checks import CHECKS
 from toolorchestra.synth.stages.domain_folder import make, rebuilt
 
 
@@ -36,7 +33,7 @@ def test_the_same_spec_and_seed_give_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", loader.names())
 def test_shipped_tasks_are_proven_and_two_processes_agree(name: str) -> None:
     """A sample of each domain; `python synth/prove.py` proves all tasks."""
-    sample = -(-500 // len(loader.names()))
+    sample = 15
     proofs = prove.prove([name], sample=sample, jobs=2, rebuild=False)
     assert sum(proof.tasks for proof in proofs if proof.what == "tasks") == sample
     assert [line for line in prove.report(proofs, [name]) if line.startswith("FAULT")] == []
@@ -59,10 +56,6 @@ def _task() -> tuple[DomainPlayer, SqlTask]:
     bench = DomainPlayer(loader.read(library()))
     found = next(t for t in bench.domain.tasks.values() if [r.intent for r in t.requests] == ["renew"])
     return bench, found
-
-
-def test_a_good_task_passes_every_check() -> None:
-    assert fault(*_task()) == ("", "")
 
 
 @pytest.mark.parametrize("check", ["gold", "nothing", "told", "dropped", "swapped"])
@@ -205,22 +198,6 @@ def test_too_few_intents_end_with_the_yield_report(tmp_path: Path) -> None:
     assert "says what another does" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("command", "works", "says"),
-    [(prove, "prove", "stopped\n"), (make_domain, "_made", "stopped; go on with --resume\n")],
-)
-def test_an_interrupt_ends_a_command_with_a_line(
-    command: Any, works: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, works, interrupted)
-    monkeypatch.setattr(sys, "stderr", said := io.StringIO())
-    assert command.main(["public_library", "--out", str(tmp_path / "out")] if command is make_domain else []) == 130
-    assert said.getvalue() == says
-
-
 def test_an_interrupt_waits_for_no_worker() -> None:
     def interrupted() -> None:
         with prove.workers(1) as pool:
@@ -232,25 +209,14 @@ def test_an_interrupt_waits_for_no_worker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("main", "words", "says"),
-    [
-        (prove.main, "--sample 0", "--sample: a whole number from 1 up expected, got 0"),
-        (prove.main, "--at-once few", "invalid literal for int() with base 10: 'few'"),
-        (make_domain.main, "public_library --tasks -5", "--tasks: a whole number from 1 up expected, got -5"),
-        (make_domain.main, "public_library --k 0", "--k: a whole number from 1 up expected, got 0"),
-        (make_domain.main, "zoo --model standin:parking --out x --at-once 0", "--at-once: a whole number from 1 up"),
-        (
-            make_domain.main,
-            "zoo --model standin:parking --out x --spend-cap nan",
-            "--spend-cap: a number of dollars abo",
-        ),
-    ],
+    ("main", "words"),
+    [(prove.main, "--sample 0"), (make_domain.main, "zoo --model standin:parking --out x --at-once 0")],
 )
 def test_numbers_of_nothing_are_refused_at_the_start(
-    main: Callable[[Sequence[str]], int], words: str, says: str, capsys: pytest.CaptureFixture[str]
+    main: Callable[[Sequence[str]], int], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ended(main, words) == 2
-    assert says in unboxed(capsys.readouterr().err)
+    assert f"{words[:-2].split()[-1]}: a whole number from 1 up expected, got 0" in unboxed(capsys.readouterr().err)
 
 
 def test_a_part_of_a_spec_that_leads_out_of_its_folder_is_not_read(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from tests.synth import runs
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale.source import ready
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask
-from toolorchestra.synth.authors import PART_OF, PartRequest, author_prompts
 from toolorchestra.synth.authors.model_author import ScriptedParts
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats import spec as specs
@@ -107,7 +106,7 @@ def tasks() -> list[SqlTask]:
 
 
 def report(spec: specs.Spec, count: int = 8) -> domain_folder.YieldReport:
-    domain, _ = domain_folder.skeleton(spec, 1)
+    domain = domain_folder.skeleton(spec, 1)
     return domain_folder.tasks(spec, domain, count, 1, least=0)[1]
 
 
@@ -171,13 +170,6 @@ def test_what_a_model_writes_becomes_hard_too(tmp_path: Path) -> None:
     found = {name for task in made.domain.tasks.values() for name, count in task.hardness.items() if count}
     assert {"distractors", "branches", "user"} <= found
     assert made.domain.manifest["process"]["own"] == {"members": "member_id", "loans": "member_id"}
-
-
-def test_an_author_is_told_of_every_key_that_makes_a_request_hard() -> None:
-    told = " ".join(str(message["content"]) for stage in PART_OF
-                    for message in author_prompts.author("a library", PartRequest(stage, {})))  # fmt: skip
-    for key in ("process", "candidates", "computed", "tell", "branches", "first", "followed_by", "page"):
-        assert key in told
 
 
 def test_rules_of_process_name_what_the_schema_has() -> None:

@@ -18,12 +18,12 @@ import pytest
 from tests.command_line import unboxed
 from tests.synth import runs
 from tests.two_texts import raises
-from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
+from toolorchestra.envs.base.errors import ConfigError, SpendCapReached
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth import make_domain, prove
-from toolorchestra.synth.authors import GrammarAuthor, model_author
+from toolorchestra.synth.authors import model_author
 from toolorchestra.synth.authors.model_author import USUAL, ScriptedParts
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.stages import domain_folder, pipeline
@@ -52,13 +52,8 @@ runs.made(folder, reply)
 def test_a_spec_goes_through_the_stages_to_the_bytes_of_the_plain_maker(tmp_path: Path) -> None:
     spec = specs.load(runs.SPEC)
     domain_folder.make(spec, 15, 3, tmp_path / "plain")
-    author = GrammarAuthor(spec, specs.texts(spec.folder))
     work = StageStore(tmp_path / "work", resume=False)
-    asyncio.run(
-        pipeline.make(
-            pipeline.SynthesisRun(author, SynthesisSettings(tasks=15, seed=3), work, tmp_path / "out", spec.digest)
-        )
-    )
+    asyncio.run(pipeline.make(pipeline.SynthesisRun(spec, SynthesisSettings(tasks=15, seed=3), work, tmp_path / "out")))
     assert runs.read(tmp_path / "out") == runs.read(tmp_path / "plain")
 
 
@@ -119,6 +114,9 @@ def test_a_second_run_asks_nobody_and_makes_the_same(tmp_path: Path) -> None:
     assert runs.read(tmp_path / "run" / "out") == runs.read(runs.honest()[0] / "out")
 
 
+QUESTION = PaidRequest("rows", AUTHOR, (Message(role="user", content="hi"),))
+
+
 class Slow(ScriptedModel):
     """Lets others ask meanwhile."""
 
@@ -136,11 +134,10 @@ def test_equal_questions_at_the_same_time_are_paid_once_and_purses_beside_count_
     paid_model = PaidModel(
         models, "scripted", runs.sheet(), Journal(tmp_path / "calls.jsonl"), SpendCap(1), concurrency
     )
-    question = PaidRequest("rows", AUTHOR, (Message(role="user", content="hi"),))
 
     async def play() -> list[PaidAnswer]:
-        answers = await asyncio.gather(paid_model.ask(question), paid_model.ask(question))
-        await paid_model.beside(models, "gpt-5").ask(question)
+        answers = await asyncio.gather(paid_model.ask(QUESTION), paid_model.ask(QUESTION))
+        await paid_model.beside(models, "gpt-5").ask(QUESTION)
         return answers
 
     assert [answer.text for answer in asyncio.run(play())] == ["answer 1"] * 2
@@ -159,29 +156,18 @@ def test_the_budget_stops_a_run_before_a_call_and_a_larger_one_goes_on(tmp_path:
 
 
 def test_what_earlier_runs_paid_counts_towards_the_budget(tmp_path: Path) -> None:
-    asked: list[ChatRequest] = []
-
-    def reply(request: ChatRequest) -> str:
-        asked.append(request)
-        return f"answer {len(asked)}"
-
     def purse(cap: SpendCap) -> PaidModel:
-        return PaidModel(ScriptedModel(reply), "scripted", runs.sheet(), Journal(tmp_path / "calls.jsonl"), cap)
-
-    def question(number: int) -> PaidRequest:
-        return PaidRequest("rows", AUTHOR, (Message(role="user", content="hi"),), number)
+        return runs.paid_model(tmp_path, lambda request: "answer", cap)
 
     first = purse(SpendCap(1))
-    asyncio.run(first.ask(question(0)))
+    asyncio.run(first.ask(QUESTION))
     paid = first.ledger.usd
-    assert paid > 0
-    cap = SpendCap(paid)
-    second = purse(cap)
-    assert (cap.spent_usd, second.ledger.usd, second.paid) == (paid, paid, 0)
-    assert asyncio.run(second.ask(question(0))).text == "answer 1"
+    second = purse(cap := SpendCap(paid))
+    assert cap.spent_usd == second.ledger.usd == paid > 0
+    assert asyncio.run(second.ask(QUESTION)).text == "answer"
     with pytest.raises(SpendCapReached):
-        asyncio.run(second.ask(question(1)))
-    assert len(asked) == 1
+        asyncio.run(second.ask(QUESTION._replace(number=1)))
+    assert second.paid == 0
 
 
 def test_a_line_that_was_being_written_is_asked_again(tmp_path: Path) -> None:
@@ -260,15 +246,6 @@ def test_a_cap_that_is_too_low_says_how_the_run_goes_on(tmp_path: Path) -> None:
     said = r"has 0\.\d+ \$ left, and the next call .*; raise the cap, and go on with resume=True$"
     with raises(SpendCapReached, said, "--resume with a higher --spend-cap"):
         runs.made(tmp_path, cap=SpendCap(1e-6))
-
-
-def test_a_model_that_is_away_says_how_the_run_goes_on(tmp_path: Path) -> None:
-    def away(request: ChatRequest) -> str:
-        raise Outage("the line is dead")
-
-    said = r"^the line is dead \(stage subjects; answers that came are kept: go on with resume=True\)$"
-    with raises(Outage, said, "--resume"):
-        runs.made(tmp_path, away)
 
 
 def test_a_cassette_without_the_call_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

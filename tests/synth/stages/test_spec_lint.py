@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -34,18 +33,13 @@ def found(text: str, folder: Path) -> list[Finding]:
     """The findings of a spec in one file."""
     path = folder / "spec.yaml"
     path.write_text(text, encoding="utf-8")
-    return spec_lint.of_spec(str(path), 1)
+    return spec_lint.of_parts(specs.texts(path), 1)
 
 
 @cache
 def of_careless() -> list[Finding]:
     """The findings of the careless spec, looked for once."""
-    return spec_lint.of_spec(str(CARELESS), 1)
-
-
-def about(findings: Sequence[Finding], what: str) -> list[Finding]:
-    """Those whose line holds some words."""
-    return [one for one in findings if what in one.text()]
+    return spec_lint.of_parts(specs.texts(CARELESS), 1)
 
 
 def test_the_careless_spec_is_self_consistent_all_the_same(tmp_path: Path) -> None:
@@ -71,16 +65,6 @@ def test_each_fault_of_the_careless_spec_is_found_until_it_is_mended(tmp_path: P
         mended = mended.replace("{list_vaccines: {}}", '{list_vaccines: {disease: "{disease}"}}')
     left = [one for one in found(mended, tmp_path) if name in one.entry and (not check or one.check == check)]
     assert not left, left
-
-
-def test_a_row_that_the_words_name_is_taken_from_its_own_place(tmp_path: Path) -> None:
-    text = CARELESS.read_text(encoding="utf-8")
-    pay = about(of_careless(), "intent pay_all: another row")
-    assert pay[0].certain
-    assert "names row" in pay[0].seen
-    asked = text.replace("list_invoices.0.amount]}\n  - {intent: plan", "pay_invoice.paid]}\n  - {intent: plan")
-    assert asked != text
-    assert not about(found(asked, tmp_path), "intent pay_all: another row")
 
 
 def test_the_command_prints_file_entry_and_what_was_expected(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +95,7 @@ def test_a_model_gets_its_wrong_row_back_and_mends_it(tmp_path: Path) -> None:
 
     author_of = runs.paid_model(tmp_path, ScriptedParts(texts, {"intents": spoilt}))
     making = Making({name: text for name, text in texts.items() if name != "intents.yaml"})
-    author = LlmAuthor("a library", author_of, batches=1, second_reader=False)
+    author = LlmAuthor("a library", author_of)
     made, tally = asyncio.run(write("intents", making, author, SynthesisSettings(rounds=1)))
     assert tally.dropped == {"another row": 1}
     assert tally.rounds == 1

@@ -16,7 +16,6 @@ from tests.synth import runs
 from tests.two_texts import raises
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.synth.authors import GrammarAuthor
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.solvers import SCRIPTED, Arena, ModelSolver, Solver, named
@@ -31,9 +30,8 @@ from toolorchestra.synth.storage import StageStore
 def run_of(folder: Path, settings: SynthesisSettings, solvers: Sequence[Solver] = ()) -> SynthesisRun:
     """A run of the spec of a parking."""
     spec = specs.load("parking")
-    author = GrammarAuthor(spec, specs.texts(spec.folder))
     work = StageStore(folder / "work", resume=False)
-    return SynthesisRun(author, settings, work, folder / "out", spec.digest, solvers)
+    return SynthesisRun(spec, settings, work, folder / "out", solvers)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +51,7 @@ def test_every_small_spec_makes_300_proven_tasks(name: str) -> None:
     spec = specs.load(name)
     texts = specs.texts(spec.folder)
     assert [check(texts, 1) for check in CHECKS.values()] == [[]] * len(CHECKS)
-    domain, _ = domain_folder.skeleton(spec, 1)
+    domain = domain_folder.skeleton(spec, 1)
     shapes, report = domain_folder.tasks(spec, domain, 300, 1)
     assert len(shapes) == 300
     assert not report.unused
@@ -121,7 +119,7 @@ COUNT = 30
 def drafted() -> tuple[DomainPlayer, tuple[Any, ...]]:
     """The domain, and its tasks' shapes."""
     spec = specs.load(SPEC)
-    domain, _ = domain_folder.skeleton(spec, 1)
+    domain = domain_folder.skeleton(spec, 1)
     shapes, _ = domain_folder.tasks(spec, domain, COUNT, 1)
     return DomainPlayer(domain), tuple(shapes)
 
