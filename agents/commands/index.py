@@ -1,25 +1,32 @@
 """Build an index folder: `toolorchestra index build corpus.jsonl indexes/mine --engine hybrid`.
 
-The corpus has one JSON object a line: {"id", "title", "text"}; `embedded:frames` and `embedded:hle` are the corpora
-that come with the package. A dense build that was interrupted goes on where it stopped.
+The corpus has one JSON object a line: {"id", "title", "text"}, packed or not; or is a dump of Wikipedia's search index
+(cirrussearch), a file or a folder of them; `embedded:frames` and `embedded:hle` come with the package. A build that was
+interrupted goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, command, say
+from toolorchestra.agents.commands.console import DONE, check_counts, command, say
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Passage
-from toolorchestra.envs.retrieval.corpus import read_corpus
+from toolorchestra.envs.retrieval.corpus import cut, read_corpus
 from toolorchestra.envs.retrieval.dense import KINDS
 from toolorchestra.envs.retrieval.index_and_hybrid import ENGINES, Build, build
 from toolorchestra.envs.tools.backends import read, served_embedder
+
+SAID_SECONDS = 5.0
+"""How often progress is told."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,8 @@ class IndexOptions:
     """What `toolorchestra index build` takes."""
 
     corpus: tyro.conf.Positional[str]
-    """A JSON-lines file, or embedded:frames, embedded:hle."""
+    """A JSON-lines file or a folder of them, .gz and .bz2 too, also of a cirrussearch dump; or embedded:frames,
+    embedded:hle."""
     folder: tyro.conf.Positional[Path]
     """The index, made if need be."""
     engine: str = "bm25"
@@ -42,6 +50,10 @@ class IndexOptions:
     """What stands before each passage of a dense index. Left out: the model's own."""
     faiss: str = "flat"
     """Kind of FAISS index, for dense indexes: flat, ivf or hnsw."""
+    words: int = 0
+    """Cut texts into passages of so many words. 0: they are passages already."""
+    first: int | None = None
+    """Take the first so many passages alone, such as to see what the whole will take."""
     again: bool = False
     """Build anew what is there."""
     id: str = "id"
@@ -52,6 +64,7 @@ class IndexOptions:
     """What the corpus calls a passage's text."""
 
     def __post_init__(self) -> None:
+        check_counts(self, {"words": 0, "first": 1})
         if self.engine not in ENGINES:
             raise ConfigError(no_such("engine", self.engine, ENGINES))
         if self.faiss not in KINDS:
@@ -60,30 +73,52 @@ class IndexOptions:
 
 def main(given: Sequence[str] | None = None) -> int:
     """The command line."""
-    stopped = "stopped; the same command goes on with a dense index where it stopped"
+    stopped = "stopped; the same command goes on where it stopped"
     return command(IndexOptions, run, given, about=__doc__, stopped=stopped)
 
 
 def run(given: IndexOptions) -> int:
     """Build, and say what was built."""
-    started = time.perf_counter()
+    started, said_at = time.perf_counter(), 0.0
 
     def progress(said: str) -> None:
-        say(f"{time.perf_counter() - started:8.1f} s  {said}")
+        nonlocal said_at
+        now = time.perf_counter() - started
+        if now - said_at >= SAID_SECONDS or not said.startswith(("encoded", "read")):
+            said_at = now
+            say(f"{now:8.1f} s  {said}")
+
+    def told(share: float) -> None:
+        took = time.perf_counter() - started
+        left = timedelta(seconds=round(took * (1 - share) / max(share, 1e-9)))
+        progress(f"read {share:.1%} of the corpus, {left} left")
 
     fields = {name: getattr(given, name) for name in ("id", "title", "text")}
     served = served_embedder(read(given.backends), given.embedder) if given.backends else None
     prompts = {"query_prompt": given.query_prompt, "passage_prompt": given.passage_prompt}
     how = Build(given.engine, given.embedder, given.faiss, served=served, **prompts)
-    manifest = build(corpus(given.corpus, fields), given.folder, how, given.again, progress)
+    passages = islice(corpus(given.corpus, fields, given.words, told), given.first)
+    manifest = build(passages, given.folder, how, given.again, progress, _source(given))
+    size = sum(file.stat().st_size for file in given.folder.rglob("*") if file.is_file())
+    progress(f"{size / 1e6:.1f} MB")
     say(f"{given.folder}: {manifest.engine}, {manifest.passages} passages, corpus {manifest.corpus}")
     return DONE
 
 
-def corpus(name: str, fields: dict[str, str]) -> Iterable[Passage]:
+def _source(given: IndexOptions) -> dict[str, Any] | None:
+    """What the passages depend on; None of what is not on the disk."""
+    path = Path(given.corpus)
+    if not path.exists():
+        return None
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return {name: getattr(given, name) for name in ("id", "title", "text", "words", "first")} | {"files": stats}
+
+
+def corpus(name: str, fields: dict[str, str], words: int, told: Callable[[float], None]) -> Iterable[Passage]:
     """Passages of a file, or of an embedded corpus."""
     if not name.startswith("embedded:"):
-        return read_corpus(Path(name), fields)
+        return read_corpus(Path(name), fields, words, told)
     from toolorchestra.envs.domains.frames.encyclopaedia import build as encyclopaedia
     from toolorchestra.envs.domains.frames.source import ENCYCLOPAEDIA_SEED
     from toolorchestra.envs.domains.hle.handbook import handbook
@@ -92,4 +127,4 @@ def corpus(name: str, fields: dict[str, str]) -> Iterable[Passage]:
     which = name.partition(":")[2]
     if which not in embedded:
         raise ConfigError(no_such("embedded corpus", which, embedded))
-    return embedded[which]()
+    return (passage for page in embedded[which]() for passage in cut(page, words))

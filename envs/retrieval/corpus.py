@@ -2,67 +2,151 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
 import json
 import os
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Passage
 
 FORMAT = 1
-PASSAGES, MANIFEST = "passages.jsonl", "manifest.json"
+PASSAGES, MANIFEST, SOURCE = "passages.jsonl", "manifest.json", "source.json"
+TOLD_LINES = 50_000
+"""Lines of a corpus after which its progress is told."""
+_UNPACKED: Mapping[str, Callable[[Any], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 FIELDS: Mapping[str, str] = {"id": "id", "title": "title", "text": "text"}
 
 
-def read_corpus(path: Path, fields: Mapping[str, str] = FIELDS) -> Iterator[Passage]:
-    """Passages of a JSON-lines file. `fields` says what its keys are called; id and title may be missing."""
-    if not path.is_file():
+def read_corpus(
+    path: Path,
+    fields: Mapping[str, str] = FIELDS,
+    words: int = 0,
+    told: Callable[[float], None] = lambda _: None,
+) -> Iterator[Passage]:
+    """Passages of a JSON-lines file, or of all files of a folder in the order of their names, packed as .gz or .bz2
+    too. `fields` says what its keys are called; id and title may be missing. Of a dump of MediaWiki's search index
+    (cirrussearch) the articles are read. `words` cuts texts into passages of so many. `told` hears now and then which
+    share of the bytes is read."""
+    files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+    if not files or not files[0].is_file():
         raise ConfigError(f"no corpus {str(path)!r}; give a file with one JSON object a line: {{id, title, text}}")
-    names = {**FIELDS, **fields}
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as err:
-                raise ConfigError(f"{path}, line {number}: not JSON: {err}") from None
-            if not isinstance(row, Mapping) or not isinstance(row.get(names["text"]), str):
-                have = ", ".join(row) if isinstance(row, Mapping) else type(row).__name__
-                raise ConfigError(
-                    f"{path}, line {number}: no text under {names['text']!r}; it has {have}; name another key with "
-                    'fields={"text": KEY}',
-                    command_line="--text KEY",
-                )
-            text = row[names["text"]]
-            yield Passage(str(row.get(names["id"], number)), str(row.get(names["title"]) or text[:60]), text)
+    names, behind, size = {**FIELDS, **fields}, 0, max(1, sum(file.stat().st_size for file in files))
+    for file in files:
+        with file.open("rb") as raw, _UNPACKED.get(file.suffix, lambda raw: raw)(raw) as lines:
+            for place, row in _rows(file, lines):
+                if (page := _page(place, row, names)) is not None:
+                    yield from cut(page, words)
+                if place.number % TOLD_LINES == 0:
+                    told((behind + raw.tell()) / size)
+        behind += file.stat().st_size
 
 
-def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]:
-    """Write the index's own copy of the corpus, in place of another once it is whole. Gives how many, and the hash."""
+class _Place(NamedTuple):
+    file: Path
+    number: int
+    article: str = ""
+    """The id that a dump's own line before this one gives."""
+
+
+def _rows(file: Path, lines: Iterable[bytes]) -> Iterator[tuple[_Place, Any]]:
+    """The rows of a file. A search index's dump has a line before each document that says where it belongs."""
+    article = ""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as err:
+            raise ConfigError(f"{file}, line {number}: not JSON: {err}") from None
+        if isinstance(row, Mapping) and isinstance(row.get("index"), Mapping) and len(row) == 1:
+            article = str(row["index"].get("_id", number))
+            continue
+        yield _Place(file, number, article), row
+        article = ""
+
+
+def _page(place: _Place, row: Any, names: Mapping[str, str]) -> Passage | None:
+    """A row's text. None: a dump's page that is no article, or has no text."""
+    if isinstance(row, Mapping) and isinstance(row.get("_source"), Mapping):
+        place, row = place._replace(article=str(row.get("_id", place.article))), row["_source"]
+    if place.article and (row.get("namespace", 0) != 0 or not row.get(names["text"])):
+        return None
+    if not isinstance(row, Mapping) or not isinstance(row.get(names["text"]), str):
+        have = ", ".join(row) if isinstance(row, Mapping) else type(row).__name__
+        raise ConfigError(
+            f"{place.file}, line {place.number}: no text under {names['text']!r}; it has {have}; name another key with "
+            'fields={"text": KEY}',
+            command_line="--text KEY",
+        )
+    text, known = row[names["text"]], row.get(names["id"], place.article or place.number)
+    return Passage(str(known), str(row.get(names["title"]) or text[:60]), text)
+
+
+def cut(page: Passage, words: int) -> Iterator[Passage]:
+    """Passages of so many words of a longer one, the last with what is left. 0: the text as it is."""
+    if not words:
+        yield page
+        return
+    said = page.text.split()
+    for number, start in enumerate(range(0, len(said), words)):
+        yield Passage(f"{page.doc_id}-{number}", page.title, " ".join(said[start : start + words]))
+
+
+def write_passages(
+    folder: Path,
+    passages: Iterable[Passage],
+    source: Mapping[str, Any] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Write the index's own copy of the corpus, in place of another once it is whole. `source` says where the passages
+    come from: what a stopped build wrote of the same is kept, and gone on with."""
     folder.mkdir(parents=True, exist_ok=True)
-    digest, count, seen = hashlib.blake2b(digest_size=16), 0, set()
-    draft = folder / f"{PASSAGES}.part"
-    with draft.open("wb") as file:
-        for passage in passages:
+    draft, marked, mark = folder / f"{PASSAGES}.part", folder / SOURCE, json.dumps(source, sort_keys=True)
+    if source is None or not marked.exists() or marked.read_text(encoding="utf-8") != mark:
+        draft.unlink(missing_ok=True)
+    elif not draft.exists() and (folder / PASSAGES).exists() and not (folder / MANIFEST).exists():
+        return
+    seen: set[str] = set()
+    with draft.open("ab") as file:
+        there = _whole_lines(draft)
+        file.truncate(there.size)
+        for number, passage in enumerate(passages, 1):
+            if number == 1:
+                marked.write_text(mark, encoding="utf-8")
             if passage.doc_id in seen:
                 raise ConfigError(f"two passages have the id {passage.doc_id!r}; ids must differ")
             seen.add(passage.doc_id)
-            line = json.dumps([passage.doc_id, passage.title, passage.text]).encode() + b"\n"
-            digest.update(line)
-            file.write(line)
-            count += 1
-    if not count:
+            if number > there.lines:
+                file.write(json.dumps([passage.doc_id, passage.title, passage.text]).encode() + b"\n")
+            if number % TOLD_LINES == 0:
+                progress(f"read {number} passages")
+    if not seen:
         raise ConfigError("the corpus is empty")
     (folder / MANIFEST).unlink(missing_ok=True)
     draft.replace(folder / PASSAGES)
-    return count, digest.hexdigest()
+
+
+class _Lines(NamedTuple):
+    lines: int
+    size: int
+
+
+def _whole_lines(file: Path) -> _Lines:
+    """The lines of a file that end, and their bytes."""
+    lines = size = 0
+    with file.open("rb") as found:
+        for line in found:
+            if line.endswith(b"\n"):
+                lines, size = lines + 1, size + len(line)
+    return _Lines(lines, size)
 
 
 class Passages:

@@ -76,14 +76,17 @@ def build(
     how: Build = Build(),
     again: bool = False,
     progress: Callable[[str], None] = lambda _: None,
+    source: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """Build an index folder, or go on with one that was interrupted. A finished one is kept unless `again`."""
+    """Build an index folder, or go on with one that was interrupted. A finished one is kept unless `again`. `source`
+    says where the passages come from, so that those of an interrupted build are not read again."""
     if (folder / MANIFEST).exists() and not again:
         raise ConfigError(f"index {str(folder)!r} exists; build it anew with again=True", command_line="--again")
     _require(how)
-    count, digest = write_passages(folder, passages)
-    progress(f"{count} passages")
+    write_passages(folder, passages, source, progress)
     stored = Passages(folder)
+    count, digest = len(stored), stored.digest
+    progress(f"{count} passages")
     settings: dict[str, Any] = {}
     if how.engine in ("bm25", "hybrid"):
         indexed(stored).save(str(folder / BM25_FOLDER))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import bz2
+import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -118,6 +120,55 @@ def test_a_corpus_file_is_read_by_its_keys(tmp_path: Path) -> None:
         build([Passage("a", "", "x"), Passage("a", "", "y")], tmp_path / "i")
     with pytest.raises(ConfigError, match="corpus is empty"):
         build([], tmp_path / "i")
+
+
+def dump_of(folder: Path, pages: Sequence[tuple[int, int, str]]) -> Path:
+    """A dump of a wiki's search index: a line that says where a page belongs, and the page; old and new packing."""
+    folder.mkdir()
+    for name, pack, some in (("a.json.gz", gzip.compress, pages[::2]), ("b.json.bz2", bz2.compress, pages[1::2])):
+        lines = []
+        for number, namespace, text in some:
+            lines.append(json.dumps({"index": {"_type": "_doc", "_id": str(number)}}))
+            lines.append(json.dumps({"title": f"Page {number}", "namespace": namespace, "text": text, "heading": []}))
+        (folder / name).write_bytes(pack("\n".join(lines).encode()))
+    return folder
+
+
+def test_a_wiki_s_dump_is_read_as_its_articles_cut_into_passages(tmp_path: Path) -> None:
+    text = " ".join(f"w{n}" for n in range(25))
+    dump = dump_of(tmp_path / "dump", [(1, 0, text), (2, 0, "short one"), (3, 4, "about the project"), (5, 0, "")])
+    found = list(read_corpus(dump, words=10))
+    assert [(p.doc_id, p.title, len(p.text.split())) for p in found] == [
+        ("1-0", "Page 1", 10), ("1-1", "Page 1", 10), ("1-2", "Page 1", 5), ("2-0", "Page 2", 2)
+    ]  # fmt: skip
+    assert " ".join(p.text for p in found[:3]) == text
+    bare = tmp_path / "hits.jsonl"
+    bare.write_text(json.dumps({"_id": "9", "_source": {"title": "Nine", "namespace": 0, "text": "one two"}}))
+    assert list(read_corpus(bare)) == [Passage("9", "Nine", "one two")]
+
+
+@pytest.mark.parametrize("broken", [b"", b'["half a li'])
+def test_a_corpus_that_was_being_read_is_gone_on_with(tmp_path: Path, broken: bytes) -> None:
+    def stopping() -> Iterator[Passage]:
+        yield from CORPUS[:50]
+        raise KeyboardInterrupt
+
+    source, folder = {"file": "corpus.jsonl"}, tmp_path / "i"
+    with pytest.raises(KeyboardInterrupt):
+        build(stopping(), folder, source=source)
+    draft = folder / f"{PASSAGES}.part"
+    assert len(draft.read_bytes().splitlines()) == 50
+    with draft.open("ab") as file:
+        file.write(broken)
+    changed = [Passage(CORPUS[0].doc_id, "was written before", "and is not again"), *CORPUS[1:]]
+    build(changed, folder, source=source)
+    whole = (folder / PASSAGES).read_text().splitlines()
+    assert (len(whole), "was written before" in whole[0]) == (len(CORPUS), False)
+    (folder / MANIFEST).unlink()  # a build that was stopped behind its corpus does not read it again
+    build(stopping(), folder, source=source)
+    assert len(search(load(folder), QUERIES[0])) == 5
+    build(changed, folder, again=True, source={"file": "another"})
+    assert "was written before" in (folder / PASSAGES).read_text().splitlines()[0]
 
 
 class Fixed:
