@@ -18,7 +18,10 @@ SOURCES: Mapping[str, str] = {
     "Tau2-v0": "toolorchestra.envs.domains.tau2.source:Tau2Source",
 }
 """Name in the namespace -> "module:Class" of its task source. A new source: a folder in domains/ and a line here."""
-OF_YOUR_OWN: Mapping[str, str] = {"Recorded-v0": "toolorchestra.envs.domains.recorded.source:RecordedSource"}
+OF_YOUR_OWN: Mapping[str, str] = {
+    "GAIA-v0": "toolorchestra.envs.domains.gaia.source:GaiaSource",
+    "Recorded-v0": "toolorchestra.envs.domains.recorded.source:RecordedSource",
+}
 """Ids that need data of yours, given to gym.make: they have no tasks without it."""
 DEFAULTS: Mapping[str, Mapping[str, object]] = {"Tau2-v0": {"max_turns": 100}}
 """What an id has otherwise than the others: τ²-Bench's 200 steps are 100 turns, each with its answer."""

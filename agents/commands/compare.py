@@ -30,6 +30,7 @@ from toolorchestra.agents.commands.evaluation_setup import (
 from toolorchestra.agents.configuration.environment_options import pairs
 from toolorchestra.agents.evaluation.comparison import compare_runs, read_runs
 from toolorchestra.agents.evaluation.comparison_tables import comparison_markdown, comparison_text
+from toolorchestra.agents.evaluation.gaia_submission import write_gaia
 from toolorchestra.agents.evaluation.inspect_log import inspect_logs
 from toolorchestra.agents.evaluation.paper_tables import paper_tables
 from toolorchestra.agents.evaluation.repricing import reprice
@@ -54,7 +55,7 @@ from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools.backends import EMBEDDED, Backing
 
-FOLDERS = ("tau2", "tau2-submission", "inspect")
+FOLDERS = ("tau2", "tau2-submission", "inspect", "gaia")
 """Formats that are files in a folder."""
 SHOWN_CHANGES = 40
 GRADED_AT_ONCE = 64
@@ -89,9 +90,9 @@ class CompareOptions:
     table: Literal["comparison", "paper", "figures", "trials"] = "comparison"
     """The comparison; the paper's tables, beside its own numbers; or of one run its figures, or the trials that they
     are made of."""
-    format: Literal["text", "markdown", "json", "csv", "tau2", "tau2-submission", "inspect"] = "text"
-    """How it is written; csv is of figures and trials. The last three write a folder: the results files of τ²-Bench and
-    what its leaderboard takes, of a run over Tau2-v0; and logs of Inspect AI."""
+    format: Literal["text", "markdown", "json", "csv", "tau2", "tau2-submission", "inspect", "gaia"] = "text"
+    """How it is written; csv is of figures and trials. The last four write a folder: the results files of τ²-Bench and
+    what its leaderboard takes, of a run over Tau2-v0; logs of Inspect AI; and what GAIA's leaderboard takes."""
     policy: str = ""
     """One policy, whose trials alone are written, for the formats that write a folder."""
     out: Path | None = None
@@ -221,6 +222,8 @@ def _written_to(form: str, files: RunFiles, out: Path) -> list[str]:
     """Write, and give what is to be said of it."""
     if form == "inspect":
         return _write_each(out, dict(inspect_logs(files)))
+    if form == "gaia":
+        return write_gaia(files, out)
     made = tau2_results(files)
     if form == "tau2":
         return [*_write_each(out, {one.name: one.data for one in made}), *(s for one in made for s in one.left_out)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 import unicodedata
 from fractions import Fraction
 from functools import lru_cache
@@ -58,6 +59,8 @@ def is_right(answer: Answer, given: str) -> bool:
     if not given:
         return False
     accepted = (answer.text, *answer.aliases)
+    if answer.kind == "quasi":
+        return any(_quasi(text, given) for text in accepted)
     if answer.kind == "number":
         return any(_same_number(text, given, answer) for text in accepted)
     shape = _plain if answer.kind == "text" else _compact
@@ -113,3 +116,39 @@ def _plain(text: str) -> str:
 
 def _compact(text: str) -> str:
     return "".join(_folded(text).casefold().rstrip(".").split())
+
+
+# -- GAIA's quasi-exact match, as its leaderboard has it ---------------------------------------------------------------
+
+
+_BETWEEN = re.compile("[,;]")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def _quasi(reference: str, given: str) -> bool:
+    """A number equals a number without $, % and commas. A list is compared element by element, as numbers, or as texts
+    with their punctuation. Any other text is compared without punctuation. Case and spaces do not count."""
+    if _float(reference) is not None:
+        return _float(_digits(given)) == _float(reference)
+    if not _BETWEEN.search(reference):
+        return _dense(given).translate(_NO_PUNCTUATION) == _dense(reference).translate(_NO_PUNCTUATION)
+    wanted, found = _BETWEEN.split(reference), _BETWEEN.split(given)
+    return len(wanted) == len(found) and all(
+        _dense(one) == _dense(want) if _float(want) is None else _float(_digits(one)) == _float(want)
+        for want, one in zip(wanted, found, strict=True)
+    )
+
+
+def _digits(text: str) -> str:
+    return re.sub("[$%,]", "", text)
+
+
+def _dense(text: str) -> str:
+    return re.sub(r"\s", "", text).lower()
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -107,7 +107,7 @@ class Answer:
     """A reference answer and how to compare with it; see answer_grading.py for the rules of each kind."""
 
     text: str
-    kind: Literal["exact", "number", "text"] = "text"
+    kind: Literal["exact", "number", "text", "quasi"] = "text"
     tolerance: float = 0.0
     """Relative tolerance of kind "number"; 0 compares exactly."""
     unit: str = ""
@@ -142,6 +142,10 @@ class Question:
     """Whether a short program can compute the answer once the facts are known."""
     decoys: tuple[str, ...] = ()
     """Plausible wrong answers, none of them right."""
+    files: tuple[str, ...] = ()
+    """Files that belong to it, which a sandbox with files of its own is given."""
+    attached: tuple[Passage, ...] = ()
+    """What can be read of them."""
 
 
 @dataclass(frozen=True, slots=True)

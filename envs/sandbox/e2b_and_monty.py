@@ -115,6 +115,7 @@ class E2b:
 
     suspends = True
     item = "e2b"
+    has_folder = True
     describe = "Python in a machine of its own, with the usual scientific packages and with network; each run is fresh"
 
     def __init__(self, bounds: Bounds) -> None:
@@ -161,6 +162,7 @@ class Unsafe:
 
     suspends = True
     item = "code-interpreter"
+    has_folder = True
     describe = "Python without a sandbox"
 
     def __init__(self, bounds: Bounds) -> None:

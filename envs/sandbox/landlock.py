@@ -77,6 +77,7 @@ class LandlockSandbox:
 
     suspends = True
     item = "code-interpreter"
+    has_folder = True
 
     def __init__(
         self,

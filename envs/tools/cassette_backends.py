@@ -260,10 +260,13 @@ class RecordedInterpreter:
         self._tape = Tape("program", cassette, self.suspends)
         keeps = bool(getattr(live, "sessions", False))
         facts = None if live is None else {"describe": live.describe, "item": live.item, "sessions": keeps}
+        if facts is not None and getattr(live, "has_folder", False):
+            facts["has_folder"] = True
         about = self._tape.about(facts if cassette.mode != "replay" else None)
         with self._tape.reading():
             self._describe, self._item = _text(about["describe"]), _text(about["item"])
             self._keeps = bool(about["sessions"])
+            self.has_folder = about.get("has_folder") is True
         self._sessions: dict[str, _InterpreterSession] = {}
 
     def end_session(self, session: str) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import zlib
+from pathlib import Path
 from typing import NamedTuple
 
+from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask, limits_of
 from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.sandbox import Interpreter
@@ -12,6 +16,12 @@ from toolorchestra.envs.tools import ToolContext, ToolResult
 from toolorchestra.envs.tools.question_material import QuestionMaterial, brief
 
 SHOWN_CHARACTERS = 2000
+MOST_FILE_CHARACTERS = 900_000
+"""Of a file that a program is given: a program has at most a mebibyte."""
+_WRITE_FILES = (
+    "import base64 as _b, zlib as _z\n"
+    "for _n, _d in {packed!r}.items(): open(_n, 'wb').write(_z.decompress(_b.b64decode(_d)))"
+)
 PRINTED = "Output: "
 """What the result of a program begins with that printed something."""
 _FENCE = re.compile(r"```(?:python|py)?\n(.*?)(?:```|\Z)", re.DOTALL)
@@ -22,6 +32,17 @@ class Computed(NamedTuple):
     """What a program leaves in the material: its output, "" when it failed."""
 
     output: str
+
+
+def with_files(code: str, question: Question | None, interpreter: Interpreter) -> str:
+    """A program that first writes the question's files into its folder, where the interpreter gives it one. A file that
+    packed has more than MOST_FILE_CHARACTERS is left out."""
+    if question is None or not question.files or not getattr(interpreter, "has_folder", False):
+        return code
+    packed = {file.name: base64.b64encode(zlib.compress(file.read_bytes())).decode()
+              for file in map(Path, question.files)}  # fmt: skip
+    small = {name: text for name, text in packed.items() if len(text) <= MOST_FILE_CHARACTERS}
+    return f"{_WRITE_FILES.format(packed=small)}\n{code}" if small else code
 
 
 class Code:
@@ -46,6 +67,7 @@ class Code:
         end = getattr(self.interpreter, "end_session", None)
         if end is not None:
             context.at_end(end)
+        code = with_files(code, getattr(context.world, "question", None), self.interpreter)
         done = await self.interpreter.run(code, context.session)
         context.bill.add(Usage(self.interpreter.item, TOOL, seconds=done.seconds))
         output = done.stdout.strip()[-SHOWN_CHARACTERS:]

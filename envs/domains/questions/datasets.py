@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,12 +76,13 @@ def _part(where: str, part: str, parts: Mapping[str, Any]) -> Iterable[Row]:
 
 GUESSES: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "question_id", "task_id", "_id", "Unnamed: 0", ""),
-    "question": ("question", "Prompt", "prompt", "problem"),
-    "answer": ("answer", "Answer", "reference_answer", "final_answer"),
-    "subject": ("category", "raw_subject", "subject", "task", "reasoning_types"),
+    "question": ("question", "Question", "Prompt", "prompt", "problem"),
+    "answer": ("answer", "Answer", "Final answer", "reference_answer", "final_answer"),
+    "subject": ("category", "raw_subject", "subject", "task", "reasoning_types", "Level"),
     "image": ("image", "image_preview"),
+    "file": ("file_name",),
 }
-"""What the fields are called in the sets that are known: HLE, FRAMES, GeneralThought."""
+"""What the fields are called in the sets that are known: HLE, FRAMES, GeneralThought, GAIA."""
 NEEDED = ("question", "answer")
 DIFFICULTY = 3.0
 """Nobody has measured a real question on the simulated models' scale; this is its middle."""
@@ -101,7 +102,7 @@ class Dataset:
     where: str
     """A file, or a hub set as NAME@REVISION; those of PINNED go without a revision."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """id, question, answer, subject, image -> what the set calls them; what is missing is guessed."""
+    """id, question, answer, subject, image, file -> what the set calls them; what is missing is guessed."""
     ids: tuple[str, ...] = ()
     """The rows that are taken; empty: all."""
     part: str = ""
@@ -179,7 +180,9 @@ def _question(spec: Dataset, row: Row, names: Mapping[str, str], key: str) -> Qu
             hint = 'leave such rows out with Dataset(..., blanks="skip")'
             raise ConfigError(f"data set {spec.where}: row {key!r} has no {name} under {names[name]!r}; {hint}")
     subject = str(row.get(names.get("subject", ""), "") or "general")
-    return Question(str(text).strip(), Answer(str(answer).strip()), subject, family_of(subject), DIFFICULTY)
+    file = str(row.get(names.get("file", ""), "") or "")
+    made = Question(str(text).strip(), Answer(str(answer).strip()), subject, family_of(subject), DIFFICULTY)
+    return replace(made, files=(file,)) if file else made
 
 
 def family_of(subject: str) -> Family:

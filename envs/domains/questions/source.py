@@ -89,7 +89,7 @@ class QaSource:
         self.backing = backing(self.backends) if self.backends is not None else None
         if self.dataset is not None:
             self._refuse_embedded_search()
-        self.rows = _LoadedSet(datasets.load(self.dataset)) if self.dataset is not None else None
+        self.rows = _LoadedSet(self.load_questions(self.dataset)) if self.dataset is not None else None
         self.name = self.real_name if self.rows else self.embedded_name
         self.splits = (*SPLITS, datasets.ALL) if self.rows else SPLITS
         search = SearchSettings(shown_characters=self.shown_characters)
@@ -134,6 +134,10 @@ class QaSource:
                 'take tools without search; index = "embedded" searches in the invented texts',
                 command_line="--backends index=FOLDER, or web=true",
             )
+
+    def load_questions(self, wanted: str | datasets.Dataset) -> datasets.Loaded:
+        """The questions of a data set."""
+        return datasets.load(wanted)
 
     def generate(self, rng: random.Random) -> Question:
         """A new question with its answer, drawn from this generator alone. Each source says how."""

@@ -37,6 +37,8 @@ _REMINDS = Tool("message", "Nobody listens.", MESSAGE, _remind)
 
 UNKNOWN = Answer("")
 """The answer of a question that somebody asks a served policy."""
+SHOWN_OF_A_FILE = 2000
+"""Characters of an attached file that the agent sees; experts see it as they see a document."""
 JUDGE_SECONDS = 4 * 3600.0
 """The judge's own backend has nearer deadlines; this is for one that has none."""
 
@@ -64,13 +66,14 @@ class QaWorld(World):
         self.judge = judge
         self.skills = skills or {}
         """Skills of the simulated experts, for planners; the agent learns them by what comes of its calls."""
-        self.documents: tuple[Passage, ...] = ()
+        self.documents: tuple[Passage, ...] = question.attached
         self.results: tuple[str, ...] = ()
         self.answer: str | None = None
         self.listener = ENDS_THE_EPISODE if message_answers else _REMINDS
 
     def opening(self) -> Transcript:
-        return (Message(role="user", content=self.question.text),)
+        shown = "".join(f"\n\n[{p.title}] {p.text[:SHOWN_OF_A_FILE]}" for p in self.question.attached)
+        return (Message(role="user", content=f"{self.question.text}{shown}"),)
 
     def retell(self) -> Transcript:
         """Tell it as the released reference does: the question and what was gathered, nothing of the turns

@@ -1,0 +1,1 @@
+"""GAIA over the user's copy: questions with attachments, graded by its quasi-exact match."""

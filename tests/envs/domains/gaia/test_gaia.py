@@ -1,0 +1,129 @@
+"""GAIA over a copy made here in its format: answers, attachments, levels, withheld answers and the submission."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import gymnasium as gym
+import pytest
+
+import toolorchestra  # noqa: F401 - registers the ids
+from toolorchestra.agents.commands import compare, evaluate
+from toolorchestra.agents.evaluation.gaia_submission import SUBMISSION
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.answer_grading import is_right
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.types import Answer
+from toolorchestra.envs.domains.gaia.attachments import text_of
+from toolorchestra.envs.domains.gaia.source import GaiaSource
+from toolorchestra.envs.tools.backends import Backing, read
+
+ID = "ToolOrchestra/GAIA-v0"
+SHEET = '<x:worksheet xmlns:x="u"><x:row>{}</x:row></x:worksheet>'
+CELLS = '<x:c r="A1" t="s"><x:v>1</x:v></x:c><x:c r="B1"><x:v>4.5</x:v></x:c><x:c r="C1"/>'
+SHARED = '<x:sst xmlns:x="u"><x:si><x:t>no</x:t></x:si><x:si><x:t>ap</x:t><x:t>ple</x:t></x:si></x:sst>'
+
+
+def row(task: str, answer: str, level: int = 1, file: str = "") -> dict[str, Any]:
+    return {"task_id": task, "Question": f"What is {task}?", "Level": level, "Final answer": answer,
+            "file_name": file, "Annotator Metadata": {"Steps": "1. Look."}}  # fmt: skip
+
+
+def copy_of(folder: Path) -> Path:
+    rows = [
+        row("t-1", "3,459"),
+        row("t-2", "pears, bananas", 2),
+        row("t-3", "THE CASTLE", 3, "t-3.csv"),
+        row("t-4", "?"),
+    ]
+    (folder / "metadata.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    (folder / "t-3.csv").write_text("name,rooms\nThe Castle,12\n")
+    return folder
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> GaiaSource:
+    return GaiaSource(dataset=str(copy_of(tmp_path)), backends=Backing(read(index="embedded")))
+
+
+@pytest.mark.parametrize(
+    ("reference", "given", "right"),
+    [
+        ("17", "17", True),
+        ("17", "$17.0 %", True),
+        ("3459", "3,459", True),
+        ("17", "about 17", False),
+        ("0.1", "0.10", True),
+        ("3; 7", "3;7.0", True),
+        ("3; 7", "3", False),
+        ("b, e", "e, b", False),
+        ("b, e", "B,E", True),
+        ("Smith, J.", "Smith, J", False),
+        ("St. Petersburg", "st petersburg", True),
+        ("sea gull", "Seagull.", True),
+        ("sea gull", "seagulls", False),
+        ("Paris", "", False),
+    ],
+)
+def test_quasi_exact_match_is_the_leaderboard_s(reference: str, given: str, right: bool) -> None:
+    assert is_right(Answer(reference, "quasi"), given) is right
+
+
+def test_rows_become_questions_by_level(made: GaiaSource, tmp_path: Path) -> None:
+    assert made.task_ids("all") == [f"gaia/all/t-{n}" for n in (1, 2, 3, 4)]
+    assert GaiaSource(dataset=str(tmp_path), level=2, backends=made.backing).task_ids("all") == ["gaia/all/t-2"]
+    for task, answer, right in (("t-1", "$3,459", 1.0), ("t-2", "Pears,bananas", 1.0), ("t-2", "pears", 0.0)):
+        env = gym.make(ID, dataset=str(tmp_path), backends=made.backing, tools="plain", preference="none", split="all")
+        env.reset(seed=0, options={"task_id": f"gaia/all/{task}"})
+        *_, info = env.step(render_call("submit", {"answer": answer}))
+        assert info["outcome"]["value"] == right
+
+
+def test_an_attachment_is_shown_and_lies_in_the_folder_of_programs(tmp_path: Path) -> None:
+    copy_of(tmp_path)
+    backing = Backing(read(index="embedded", sandbox="unsafe-exec", unsafe_exec=True))
+    env = gym.make(ID, dataset=str(tmp_path), backends=backing, tools="plain", preference="none", split="all")
+    seen, _ = env.reset(seed=0, options={"task_id": "gaia/all/t-3"})
+    assert "Attached file: t-3.csv\n\n[t-3.csv] name,rooms\nThe Castle,12" in seen["messages"][-1]["content"]
+    seen, *_ = env.step(render_call("python", {"code": "print(open('t-3.csv').read().splitlines()[1])"}))
+    assert "The Castle,12" in seen["messages"][-1]["content"]
+
+
+def test_office_files_are_read_and_what_cannot_be_read_is_empty(tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "a.xlsx", "w") as packed:
+        packed.writestr("xl/sharedStrings.xml", SHARED)
+        packed.writestr("xl/worksheets/sheet1.xml", SHEET.format(CELLS))
+    assert text_of(tmp_path / "a.xlsx") == "A1: apple\tB1: 4.5"
+    with ZipFile(tmp_path / "a.docx", "w") as packed:
+        packed.writestr("word/document.xml", '<w:d xmlns:w="u"><w:p><w:t>Hel</w:t><w:t>lo</w:t></w:p><w:p/></w:d>')
+    assert text_of(tmp_path / "a.docx") == "Hello"
+    (tmp_path / "b.xlsx").write_bytes(b"no zip")
+    (tmp_path / "a.png").write_bytes(b"\x89PNG")
+    assert text_of(tmp_path / "b.xlsx") == text_of(tmp_path / "a.png") == ""
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="GAIA is gated"):
+        gym.make(ID)
+    with pytest.raises(ConfigError, match=r"has none of metadata\.jsonl"):
+        GaiaSource(dataset=str(tmp_path), backends=Backing(read(index="embedded")))
+    copy_of(tmp_path)
+    (tmp_path / "t-3.csv").unlink()
+    with pytest.raises(ConfigError, match=r"'t-3\.csv' is not in"):
+        GaiaSource(dataset=str(tmp_path), backends=Backing(read(index="embedded")))
+
+
+def test_a_run_is_written_as_the_leaderboard_takes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy_of(tmp_path)
+    words = ["--env", "GAIA-v0", "--split", "all", "--dataset", str(tmp_path), "--backends", "index=embedded"]
+    run = tmp_path / "run"
+    assert evaluate.main([*words, "--tasks", "4", "--policy", "random", "--out", str(run)]) == 0
+    assert compare.main([str(run), "--format", "gaia", "--out", str(tmp_path / "out")]) == 0
+    assert f"{SUBMISSION}: 4 tasks" in capsys.readouterr().out
+    rows = [json.loads(line) for line in (tmp_path / "out" / SUBMISSION).read_text().splitlines()]
+    assert sorted(one["task_id"] for one in rows) == ["t-1", "t-2", "t-3", "t-4"]
+    assert all(list(one) == ["task_id", "model_answer", "reasoning_trace"] for one in rows)
+    assert all("What is t-" in one["reasoning_trace"] for one in rows)
