@@ -35,9 +35,9 @@ from toolorchestra.agents.evaluation.inspect_log import inspect_logs
 from toolorchestra.agents.evaluation.paper_tables import paper_tables
 from toolorchestra.agents.evaluation.repricing import reprice
 from toolorchestra.agents.evaluation.rescoring import Envs, Rescoring, rescore
-from toolorchestra.agents.evaluation.rows import EvaluationRow, read_learnt, read_rows
+from toolorchestra.agents.evaluation.rows import Cell, EvaluationRow, latest, read_learnt, read_rows
 from toolorchestra.agents.evaluation.run_files import RunFiles, whole_manifest
-from toolorchestra.agents.evaluation.summary import Cell, RunSummary, latest, read_planned, summarise
+from toolorchestra.agents.evaluation.summary import RunSummary, read_planned, summarise
 from toolorchestra.agents.evaluation.summary_tables import (
     aligned,
     as_csv,

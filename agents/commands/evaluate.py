@@ -35,8 +35,8 @@ from toolorchestra.agents.commands.evaluation_setup import (
 from toolorchestra.agents.evaluation.estimate import estimated
 from toolorchestra.agents.evaluation.rows import SUMMARY, EvaluationRow
 from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, digest_of_run, left_out, planned_of, simulated
-from toolorchestra.agents.evaluation.statistics import share_of, tasks_to_show
-from toolorchestra.agents.evaluation.summary import summarise, tally
+from toolorchestra.agents.evaluation.statistics import TaskTally, share_of, tasks_to_show
+from toolorchestra.agents.evaluation.summary import summarise
 from toolorchestra.agents.evaluation.summary_tables import as_text
 from toolorchestra.agents.policies.base import unreal
 from toolorchestra.agents.reports.page import write_page
@@ -293,7 +293,7 @@ class EvaluationProgress:
         failed = sum(row.status == "failed" for row in rows)
         parts = [f"{self._title}: {done} of {self._planned}"]
         if rows:
-            share = share_of([tally([row]) for row in rows])
+            share = share_of([TaskTally.of([row.right]) for row in rows])
             right = f"{share.right:g}" + (f" to {share.right + share.unknown:g}" if share.unknown else "")
             parts.append(f"right {right} of {len(rows)} ({share.interval.low:.0%} to {share.interval.high:.0%})")
         cents = 100 * sum(row.nano_usd for row in rows) / NANO

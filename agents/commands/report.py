@@ -15,8 +15,8 @@ from pathlib import Path
 import tyro
 
 from toolorchestra.agents.commands.console import DONE, command, say, say_aside
-from toolorchestra.agents.evaluation.rows import RETRIED, ROWS, read_learnt, read_rows
-from toolorchestra.agents.evaluation.summary import latest, read_planned, summarise
+from toolorchestra.agents.evaluation.rows import RETRIED, ROWS, latest, read_learnt, read_rows
+from toolorchestra.agents.evaluation.summary import read_planned, summarise
 from toolorchestra.agents.evaluation.summary_tables import as_text
 from toolorchestra.agents.reports import stages
 from toolorchestra.agents.reports.page import PageWritten, write_page, write_page_of_runs

@@ -11,11 +11,12 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from toolorchestra.agents.evaluation.frontier import PolicyFrontier, frontier
-from toolorchestra.agents.evaluation.rows import MANIFEST, EvaluationRow, read_rows
+from toolorchestra.agents.evaluation.rows import MANIFEST, EvaluationRow, grouped, latest, read_rows
 from toolorchestra.agents.evaluation.statistics import (
     Interval,
     TaskTally,
@@ -24,7 +25,7 @@ from toolorchestra.agents.evaluation.statistics import (
     paired_share_interval,
     sign_test,
 )
-from toolorchestra.agents.evaluation.summary import as_plain, latest
+from toolorchestra.agents.evaluation.summary import as_plain
 from toolorchestra.agents.evaluation.training_seeds import Trainings, TrialRows, mean_rows, reach_over
 from toolorchestra.envs.base.errors import ConfigError, no_such
 
@@ -133,25 +134,20 @@ class RunComparison:
         return as_plain(self)
 
 
-def read_run(folder: str | Path, name: str = "") -> NamedRun:
-    """A run's folder, under its own name or another."""
-    path = Path(folder)
-    manifest = path / MANIFEST
-    try:
-        data = json.loads(manifest.read_bytes()) if manifest.is_file() else {}
-        versions = tuple(sorted((str(env), str(version)) for env, version in data.get("task_versions", {}).items()))
-    except (ValueError, AttributeError) as err:
-        raise ConfigError(f"{manifest}: expected an object, task_versions in it another ({err!s:.80})") from None
-    return NamedRun(name or path.resolve().name, latest(read_rows(path)), versions)
-
-
 def read_runs(folders: Sequence[Path]) -> list[NamedRun]:
     """Each folder's run, under a name that no other has."""
     names = [folder.resolve().name for folder in folders]
-    return [
-        read_run(folder, name if names.count(name) == 1 else str(folder))
-        for folder, name in zip(folders, names, strict=True)
-    ]
+    runs = []
+    for folder, name in zip(folders, names, strict=True):
+        manifest = folder / MANIFEST
+        try:
+            data = json.loads(manifest.read_bytes()) if manifest.is_file() else {}
+            versions = tuple(sorted((str(env), str(version)) for env, version in data.get("task_versions", {}).items()))
+        except (ValueError, AttributeError) as err:
+            raise ConfigError(f"{manifest}: expected an object, task_versions in it another ({err!s:.80})") from None
+        own = name if names.count(name) == 1 else str(folder)
+        runs.append(NamedRun(own, latest(read_rows(folder)), versions))
+    return runs
 
 
 def compare_runs(
@@ -163,69 +159,55 @@ def compare_runs(
     """Each policy beside the same policy of the first run, or beside its first one. `against` names a policy of the
     first run that all are compared with. `singles` are policies that always ask one model. `seeds` has, by a name of
     their own, policies of whatever run that are trainings of one policy, and are compared as it."""
-    by_ground: dict[Ground, dict[ComparedPolicy, list[EvaluationRow]]] = {}
+    seeds = seeds or {}
+    by_ground: dict[Ground, Players] = {}
     for run in runs:
-        for (env, split, policy), rows in _by_cell(run.rows).items():
+        for (env, split, policy), rows in grouped(run.rows, lambda row: row.cell).items():
             sheets = {row.sheet for row in rows}
             ground = Ground(env, split, dict(run.versions).get(env, ""), min(sheets) if len(sheets) == 1 else DRAWN)
             by_ground.setdefault(ground, {})[ComparedPolicy(run.name, policy)] = rows
     policies = list(dict.fromkeys(player.policy for players in by_ground.values() for player in players))
-    for name in (name for names in (seeds or {}).values() for name in names):
-        if name not in policies:
-            raise ConfigError(no_such("policy", name, policies))
-    policies += seeds or ()
-    for name in filter(None, (against, *singles)):
-        if name not in policies:
-            raise ConfigError(no_such("policy", name, policies))
-    sections = [_section(ground, players, against, singles, seeds or {}) for ground, players in by_ground.items()]
+    asked = [(name, policies) for names in seeds.values() for name in names]
+    asked += [(name, [*policies, *seeds]) for name in (against, *singles) if name]
+    for name, known in asked:
+        if name not in known:
+            raise ConfigError(no_such("policy", name, known))
+    sections = [_section(ground, players, against, singles, seeds) for ground, players in by_ground.items()]
     return RunComparison(tuple(sections), tuple(_grounds_apart(by_ground)))
 
 
-def _by_cell(rows: Iterable[EvaluationRow]) -> dict[tuple[str, str, str], list[EvaluationRow]]:
-    made: dict[tuple[str, str, str], list[EvaluationRow]] = {}
-    for row in rows:
-        made.setdefault((row.env, row.split, row.policy), []).append(row)
-    return made
+Players = dict[ComparedPolicy, list[EvaluationRow]]
 
 
-def _grounds_apart(by_ground: dict[Ground, dict[ComparedPolicy, list[EvaluationRow]]]) -> list[str]:
+def _grounds_apart(by_ground: Mapping[Ground, Players]) -> list[str]:
     """Where the same environment and split was played on several grounds, what differs."""
     said = []
-    for env, split in dict.fromkeys((ground.env, ground.split) for ground in by_ground):
-        grounds = [ground for ground in by_ground if (ground.env, ground.split) == (env, split)]
+    for (env, split), grounds in grouped(by_ground, lambda ground: (ground.env, ground.split)).items():
+        runs = {ground: ", ".join(dict.fromkeys(player.run for player in by_ground[ground])) for ground in grounds}
         if len({ground.sheets for ground in grounds}) > 1:
-            parts = "; ".join(f"{_names(by_ground[g])} by {g.sheets}" for g in grounds)
+            parts = "; ".join(f"{names} by {ground.sheets}" for ground, names in runs.items())
             said.append(
                 f"{env} {split} was billed by different price sheets ({parts}): they are not compared with each other. "
                 "`toolorchestra compare RUN RUN --reprice SHEET` bills them anew."
             )
         if len({ground.version for ground in grounds}) > 1:
-            parts = "; ".join(f"{_names(by_ground[g])}: {g.version or 'not said'}" for g in grounds)
+            parts = "; ".join(f"{names}: {ground.version or 'not said'}" for ground, names in runs.items())
             said.append(
                 f"{env} {split} was played on different versions of its tasks ({parts}): they are not compared."
             )
     return said
 
 
-def _names(players: Iterable[ComparedPolicy]) -> str:
-    return ", ".join(dict.fromkeys(player.run for player in players))
-
-
 def _section(
-    ground: Ground,
-    players: dict[ComparedPolicy, list[EvaluationRow]],
-    against: str,
-    singles: Sequence[str],
-    seeds: Mapping[str, Sequence[str]],
+    ground: Ground, players: Players, against: str, singles: Sequence[str], seeds: Mapping[str, Sequence[str]]
 ) -> ComparisonSection:
     players, several = _together(players, seeds)
     labels = _labels(list(players))
     trainings = {labels[player]: rows for player, rows in several.items()}
-    first = next(iter(players)).run
+    first = [player for player in players if player.run == next(iter(players)).run]
     made = []
     for player, rows in players.items():
-        other = _opponent(player, [p for p in players if p.run == first], against)
-        if other != player:
+        if (other := _opponent(player, first, against)) != player:
             made.append(compare_pairs(labels[other], players[other], labels[player], rows, trainings))
     corrected = holm([one.p for one in made])
     made = [replace(one, p_of_all=p) for one, p in zip(made, corrected, strict=True)]
@@ -235,8 +217,8 @@ def _section(
 
 
 def _together(
-    players: dict[ComparedPolicy, list[EvaluationRow]], seeds: Mapping[str, Sequence[str]]
-) -> tuple[dict[ComparedPolicy, list[EvaluationRow]], dict[ComparedPolicy, list[TrialRows]]]:
+    players: Players, seeds: Mapping[str, Sequence[str]]
+) -> tuple[Players, dict[ComparedPolicy, list[TrialRows]]]:
     """The policies, with those that are trainings of one in its place; and the rows of each training."""
     single = dict(players)
     several: dict[ComparedPolicy, list[TrialRows]] = {}
@@ -290,7 +272,7 @@ def compare_pairs(
     same = [(a, b) for a, b in both if (a.seed, a.sheet) == (b.seed, b.sheet)]
     known = [(a, b) for a, b in same if a.right is not None and b.right is not None]
     by_task = _by_task(known)
-    apart = [math.fsum((b.right or 0.0) - (a.right or 0.0) for a, b in pairs) for pairs in by_task]
+    apart = [math.fsum(b.value - a.value for a, b in pairs) for pairs in by_task]
     sides = [(trainings or {}).get(name, ()) for name in (left, right)]
     better, worse = sum(d > 1e-12 for d in apart), sum(d < -1e-12 for d in apart)
     return PairedComparison(
@@ -302,9 +284,9 @@ def compare_pairs(
         alone=len(ones) + len(others) - 2 * len(both),
         accuracy=_accuracy(by_task, sides),
         bounds=_bounds(same),
-        cents=_difference(by_task, lambda row: 100 * row.agent_usd, sides),
-        minutes=_difference(by_task, lambda row: row.seconds / 60, sides),
-        reward=_difference(by_task, lambda row: (row.right or 0.0) - row.agent_usd, sides),
+        cents=_difference(by_task, attrgetter("cents"), sides),
+        minutes=_difference(by_task, attrgetter("minutes"), sides),
+        reward=_difference(by_task, lambda row: row.value - row.agent_usd, sides),
         better=better,
         worse=worse,
         p=(p := sign_test(better, worse)),
@@ -319,26 +301,17 @@ Sides = Sequence[Sequence[TrialRows]]
 
 
 def _by_task(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    made: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        made.setdefault(pair[0].task, []).append(pair)
-    return list(made.values())
+    return list(grouped(pairs, lambda pair: pair[0].task).values())
 
 
 def _accuracy(by_task: Sequence[Sequence[Pair]], trainings: Sides) -> MeanDifference | None:
     if not by_task:
         return None
-    sides = [[_tally([pair[side] for pair in pairs]) for pairs in by_task] for side in (0, 1)]
+    sides = [[TaskTally.of(pair[side].value for pair in pairs) for pairs in by_task] for side in (0, 1)]
     left, right = (math.fsum(t.right for t in tallies) / sum(t.trials for t in tallies) for tallies in sides)
-    interval = _wider(
-        right - left, paired_share_interval(sides[0], sides[1]), by_task, lambda row: row.right or 0.0, trainings
-    )
+    interval = paired_share_interval(sides[0], sides[1])
+    interval = _wider(right - left, interval, by_task, attrgetter("value"), trainings)
     return MeanDifference(left, right, right - left, interval)
-
-
-def _tally(rows: Sequence[EvaluationRow]) -> TaskTally:
-    values = [row.right or 0.0 for row in rows]
-    return TaskTally(math.fsum(values), sum(v >= 1.0 for v in values), len(values), len(values))
 
 
 def _difference(
@@ -370,20 +343,18 @@ def _wider(
 def _bounds(pairs: Sequence[Pair]) -> Interval:
     if not pairs:
         return Interval(-1.0, 1.0)
-    least = math.fsum((b.right or 0.0) - (1.0 if a.right is None else a.right) for a, b in pairs)
-    most = math.fsum((1.0 if b.right is None else b.right) - (a.right or 0.0) for a, b in pairs)
+    least = math.fsum(b.value - (1.0 if a.right is None else a.right) for a, b in pairs)
+    most = math.fsum((1.0 if b.right is None else b.right) - a.value for a, b in pairs)
     return Interval(least / len(pairs), most / len(pairs))
 
 
 def _groups(pairs: Sequence[Pair], trainings: Sides) -> Iterable[GroupWin]:
-    by_group: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        for name, value in pair[0].groups.items():
-            by_group.setdefault(f"{name}: {value}", []).append(pair)
-    for group, some in sorted(by_group.items()):
+    named = ((f"{name}: {value}", pair) for pair in pairs for name, value in pair[0].groups.items())
+    for group, members in sorted(grouped(named, lambda one: one[0]).items()):
+        some = [pair for _, pair in members]
         by_task = _by_task(some)
         accuracy = _accuracy(by_task, trainings)
-        cents = _difference(by_task, lambda row: 100 * row.agent_usd, trainings)
+        cents = _difference(by_task, attrgetter("cents"), trainings)
         if accuracy is not None and cents is not None:
             apart = (accuracy.left, accuracy.right, accuracy.difference, accuracy.interval)
             yield GroupWin(group, len(some), *apart, cents.difference)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from toolorchestra.agents.evaluation.comparison import (
     ComparisonSection,
+    GroupWin,
     MeanDifference,
     PairedComparison,
     RunComparison,
@@ -41,11 +42,10 @@ def _part(section: ComparisonSection, table: Callable[[Table], str], words: Call
     title = " ".join(filter(None, (ground.env, ground.split, ground.version))) + f" ({ground.sheets})"
     made = [words(title)]
     if section.comparisons:
-        made += [table(_accuracies(section.comparisons)), table(_bills(section.comparisons))]
-        made.append(table(_rewards(section.comparisons)))
+        tables = [_accuracies(section.comparisons), _bills(section.comparisons), _rewards(section.comparisons)]
         if any(one.groups for one in section.comparisons):
-            made.append(table(_group_table(section.comparisons)))
-        made += [words(note) for one in section.comparisons for note in _said(one)]
+            tables.append(_group_table(section.comparisons))
+        made += [*map(table, tables), *(words(note) for one in section.comparisons for note in _said(one))]
     else:
         made.append(words("Only one policy was played here; there is nothing to compare it with."))
     if section.front is not None:
@@ -57,62 +57,56 @@ def _part(section: ComparisonSection, table: Callable[[Table], str], words: Call
 
 def _accuracies(comparisons: Sequence[PairedComparison]) -> Table:
     head = ["policy", "against", "pairs", "not known", "%", "against %", "points", "95 %", "bounds", "+", "-", "p"]
-    rows = [[c.right, c.left, str(c.pairs), str(c.unknown), *_accuracy_cells(c)] for c in comparisons]
-    if len(comparisons) == 1:
-        return [head, *rows]
-    return [[*head, "p of all"], *([*row, f"{c.p_of_all:.3g}"] for row, c in zip(rows, comparisons, strict=True))]
-
-
-def _accuracy_cells(c: PairedComparison) -> list[str]:
-    tests = [str(c.better), str(c.worse), f"{c.p:.3g}"]
-    if c.accuracy is None:
-        return ["-", "-", "-", "-", _points(c.bounds), *tests]
-    found = c.accuracy
-    shares = [f"{100 * found.right:.1f}", f"{100 * found.left:.1f}", f"{100 * found.difference:+.1f}"]
-    return [*shares, _points(found.interval), _points(c.bounds) if c.unknown else "-", *tests]
+    several = len(comparisons) > 1
+    rows = [[*head, "p of all"] if several else head]
+    for c in comparisons:
+        bounds = _points(c.bounds) if c.unknown or c.accuracy is None else "-"
+        tests = [bounds, str(c.better), str(c.worse), f"{c.p:.3g}", *([f"{c.p_of_all:.3g}"] if several else [])]
+        rows.append([c.right, c.left, str(c.pairs), str(c.unknown), *_shares(c.accuracy), *tests])
+    return rows
 
 
 def _points(interval: Interval) -> str:
     return f"{100 * interval.low:+.1f}..{100 * interval.high:+.1f}"
 
 
+def _shares(found: MeanDifference | GroupWin | None) -> list[str]:
+    if found is None:
+        return ["-"] * 4
+    sides = [f"{100 * found.right:.1f}", f"{100 * found.left:.1f}", f"{100 * found.difference:+.1f}"]
+    return [*sides, _points(found.interval)]
+
+
 def _bills(comparisons: Sequence[PairedComparison]) -> Table:
     head = ["policy", "against", "¢", "against", "difference", "95 %", "min", "against", "difference", "95 %"]
-    return [head, *([c.right, c.left, *_bill(c.cents), *_bill(c.minutes)] for c in comparisons)]
+    return [head, *([c.right, c.left, *_numbers(c.cents), *_numbers(c.minutes)] for c in comparisons)]
 
 
 def _rewards(comparisons: Sequence[PairedComparison]) -> Table:
-    head = ["policy", "against", "reward", "against", "difference", "95 %"]
-    return [head, *([c.right, c.left, *_reward(c.reward)] for c in comparisons)]
-
-
-def _reward(found: MeanDifference | None) -> list[str]:
     """Three decimals each: rewards that lie near 1 differ in the third."""
-    if found is None:
-        return ["-"] * 4
-    low, high = found.interval.low, found.interval.high
-    return [f"{found.right:.3f}", f"{found.left:.3f}", f"{found.difference:+.3f}", f"{low:+.3f}..{high:+.3f}"]
+    head = ["policy", "against", "reward", "against", "difference", "95 %"]
+    return [head, *([c.right, c.left, *_numbers(c.reward, "{:.3f}".format, "{:+.3f}".format)] for c in comparisons)]
 
 
-def _bill(found: MeanDifference | None) -> list[str]:
-    if found is None:
-        return ["-"] * 4
-    span = f"{signed(found.interval.low)}..{signed(found.interval.high)}"
-    return [number(found.right), number(found.left), signed(found.difference), span]
-
-
-def signed(value: float) -> str:
+def _signed(value: float) -> str:
     """Three digits with a sign."""
     return f"{'-' if value < 0 else '+'}{number(abs(value))}"
 
 
+def _numbers(
+    found: MeanDifference | None, plain: Callable[[float], str] = number, signed: Callable[[float], str] = _signed
+) -> list[str]:
+    if found is None:
+        return ["-"] * 4
+    span = f"{signed(found.interval.low)}..{signed(found.interval.high)}"
+    return [plain(found.right), plain(found.left), signed(found.difference), span]
+
+
 def _group_table(comparisons: Sequence[PairedComparison]) -> Table:
-    head = ["group", "policy", "against", "pairs", "%", "against %", "points", "95 %", "¢"]
-    rows = []
+    rows = [["group", "policy", "against", "pairs", "%", "against %", "points", "95 %", "¢"]]
     for group, policy, against, one in sorted((g.group, c.right, c.left, g) for c in comparisons for g in c.groups):
-        shares = [f"{100 * one.right:.1f}", f"{100 * one.left:.1f}", f"{100 * one.difference:+.1f}"]
-        rows.append([group, policy, against, str(one.pairs), *shares, _points(one.interval), signed(one.cents)])
-    return [head, *rows]
+        rows.append([group, policy, against, str(one.pairs), *_shares(one), _signed(one.cents)])
+    return rows
 
 
 def _said(c: PairedComparison) -> list[str]:
@@ -130,15 +124,8 @@ def _said(c: PairedComparison) -> list[str]:
 def _front_table(front: PolicyFrontier) -> Table:
     head = ["policy", "front", "in", "%", "95 %", "¢", "95 %", "PerfGain", "CostSave", "ParetoDist", "nAUC", "RCI"]
     rows = [_point(point) for point in sorted(front.points, key=lambda p: (p.cents, p.policy))]
-    oracle = [
-        ORACLE if front.cross_fitted else ANY_RIGHT,
-        "",
-        "",
-        f"{100 * front.oracle_accuracy:.1f}",
-        "-",
-        number(front.oracle_cents),
-        *["-"] * 6,
-    ]
+    name, cells = ORACLE if front.cross_fitted else ANY_RIGHT, ["-"] * 6
+    oracle = [name, "", "", f"{100 * front.oracle_accuracy:.1f}", "-", number(front.oracle_cents), *cells]
     return [head, *rows, oracle]
 
 

@@ -13,9 +13,10 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from toolorchestra.agents.evaluation.rows import EvaluationRow
+from toolorchestra.agents.evaluation.rows import Cell, EvaluationRow, grouped
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval
 from toolorchestra.envs.base.preference import ACCURATE, GENERAL
 
@@ -59,7 +60,6 @@ class PreferenceEffect:
 class _Pair(NamedTuple):
     """The trials of a task under one price sheet."""
 
-    task: str
     without: Rows
     preferred: Rows
 
@@ -68,15 +68,13 @@ def controllability_of(rows: Iterable[EvaluationRow]) -> tuple[PreferenceEffect,
     """Every kind of preference of every policy, in each thing that it names. Empty where no task was played under a
     preference and under a reference."""
     made: list[PreferenceEffect] = []
-    by_place: dict[tuple[str, str, str], list[EvaluationRow]] = {}
-    for row in rows:
-        by_place.setdefault((_environment(row), row.split, row.policy), []).append(row)
+    by_place = grouped(rows, lambda row: (_PREFERENCE.sub("", row.env), row.split, row.policy))
     for place, some in by_place.items():
-        kinds = _by(some, kind_of)
+        kinds = grouped(some, kind_of)
         reference = next((kind for kind in (NO_PREFERENCE, BALANCED) if _ended(kinds.get(kind, ()))), "")
         for kind, preferred in sorted(kinds.items()):
             if reference and kind not in (NO_PREFERENCE, reference):
-                made += _effects(place, kind, preferred, reference, kinds[reference])
+                made += _effects(place, kind, preferred, reference, _ended(kinds[reference]))
     return tuple(made)
 
 
@@ -85,25 +83,16 @@ def kind_of(row: EvaluationRow) -> str:
     return str(row.preference.get("kind", "custom")) if row.preference.get("sentence") else NO_PREFERENCE
 
 
-def _environment(row: EvaluationRow) -> str:
-    """What a row's environment is called without the preference that it was played under."""
-    return _PREFERENCE.sub("", row.env)
-
-
-def _effects(
-    place: tuple[str, str, str], kind: str, preferred: Rows, reference: str, without: Rows
-) -> Iterable[PreferenceEffect]:
+def _effects(place: Cell, kind: str, preferred: Rows, reference: str, without: Rows) -> Iterable[PreferenceEffect]:
     tasks = len({row.task for row in preferred})
-    pairs = _pairs(_ended(without), _ended(preferred))
-    usual = _weights(next(iter(_ended(without)), without[0]))  # a trial that failed early may not tell its preference
-    named = [_named(row, usual) for row in preferred]
-    measured: list[PreferenceMeasure] = [
-        name for name in ("usd", "seconds", "calls") if any(name in one for one in named)
-    ]
+    pairs = _pairs(without, _ended(preferred))
+    usual = _weights(without[0])
+    named = set[str]().union(*(_named(row, usual) for row in preferred))
+    measured: list[PreferenceMeasure] = [name for name in ("usd", "seconds", "calls") if name in named]
     for measure in measured if pairs else ():
         before, after = _means(pairs, measure, usual)
         change, interval = _change(measure, before, after)
-        right = _both(pairs, lambda rows, _: _mean(rows, _right))
+        right = _both(pairs, lambda rows, _: _mean(rows, "value"))
         yield PreferenceEffect(
             *place,
             preference=kind,
@@ -131,35 +120,29 @@ def _change(measure: PreferenceMeasure, before: Sequence[float], after: Sequence
 
 
 def _means(
-    pairs: Sequence[_Pair], measure: PreferenceMeasure, usual: Mapping[str, float]
+    pairs: Mapping[str, Sequence[_Pair]], measure: PreferenceMeasure, usual: Mapping[str, float]
 ) -> tuple[list[float], list[float]]:
     """Means of each task, on either side."""
     if measure == "calls":
-        return _both(pairs, lambda rows, preferred: _share(rows, _favoured(preferred, usual)))
-    of: Callable[[EvaluationRow], float] = _cents if measure == "usd" else _seconds
-    return _both(pairs, lambda rows, _: _mean(rows, of))
+        return _both(pairs, lambda rows, preferred: _share(rows, preferred, usual))
+    return _both(pairs, lambda rows, _: _mean(rows, "cents" if measure == "usd" else "seconds"))
 
 
-def _both(pairs: Sequence[_Pair], of: Callable[[Rows, Rows], float]) -> tuple[list[float], list[float]]:
-    """A figure of each task without and under the preference; `of` is given the rows of a side, and those under the
-    preference."""
-    return (
-        _by_task(pairs, lambda pair: of(pair.without, pair.preferred)),
-        _by_task(pairs, lambda pair: of(pair.preferred, pair.preferred)),
-    )
+def _both(pairs: Mapping[str, Sequence[_Pair]], of: Callable[[Rows, Rows], float]) -> tuple[list[float], list[float]]:
+    """A figure of each task without and under the preference, each the mean over the price sheets that it was played
+    under. `of` is given the rows of a side, and those under the preference."""
+    without, under = [], []
+    for some in pairs.values():
+        without.append(math.fsum(of(pair.without, pair.preferred) for pair in some) / len(some))
+        under.append(math.fsum(of(pair.preferred, pair.preferred) for pair in some) / len(some))
+    return without, under
 
 
-def _pairs(without: Rows, preferred: Rows) -> list[_Pair]:
-    ones, others = (_by(rows, lambda row: f"{row.task}\n{row.sheet}") for rows in (without, preferred))
-    return [_Pair(others[key][0].task, ones[key], others[key]) for key in sorted(ones.keys() & others.keys())]
-
-
-def _by_task(pairs: Sequence[_Pair], of: Callable[[_Pair], float]) -> list[float]:
-    """The mean of each task over the price sheets it was played under, in the order of the tasks' names."""
-    by_task: dict[str, list[float]] = {}
-    for pair in pairs:
-        by_task.setdefault(pair.task, []).append(of(pair))
-    return [math.fsum(values) / len(values) for _, values in sorted(by_task.items())]
+def _pairs(without: Rows, preferred: Rows) -> dict[str, list[_Pair]]:
+    """The pairs of each task, in the order of the tasks' names."""
+    ones, others = (grouped(rows, lambda row: (row.task, row.sheet)) for rows in (without, preferred))
+    made = [_Pair(ones[key], others[key]) for key in sorted(ones.keys() & others.keys())]
+    return grouped(made, lambda pair: pair.preferred[0].task)
 
 
 def _weights(row: EvaluationRow) -> dict[str, float]:
@@ -173,43 +156,20 @@ def _named(row: EvaluationRow, usual: Mapping[str, float]) -> set[str]:
     return named | ({"calls"} if _tools(row, usual) else set())
 
 
-def _tools(row: EvaluationRow, usual: Mapping[str, float]) -> frozenset[str]:
-    weights = _weights(row)
-    return frozenset(key for key, n in weights.items() if key not in GENERAL and n > usual.get(key, 0.0))
+def _tools(row: EvaluationRow, usual: Mapping[str, float]) -> set[str]:
+    return {key for key, n in _weights(row).items() if key not in GENERAL and n > usual.get(key, 0.0)}
 
 
-def _favoured(preferred: Rows, usual: Mapping[str, float]) -> frozenset[str]:
-    return frozenset[str]().union(*(_tools(row, usual) for row in preferred))
-
-
-def _share(rows: Rows, keys: frozenset[str]) -> float:
-    """Share of the calls that went to these keys; 0 where nothing was called."""
+def _share(rows: Rows, preferred: Rows, usual: Mapping[str, float]) -> float:
+    """Share of the calls that went to the favoured tools; 0 where nothing was called."""
+    favoured = set[str]().union(*(_tools(row, usual) for row in preferred))
     every = sum(sum(row.calls.values()) for row in rows)
-    return sum(row.calls.get(key, 0) for row in rows for key in keys) / every if every else 0.0
+    return sum(row.calls.get(key, 0) for row in rows for key in favoured) / every if every else 0.0
 
 
-def _cents(row: EvaluationRow) -> float:
-    return 100 * row.agent_usd
-
-
-def _seconds(row: EvaluationRow) -> float:
-    return row.seconds
-
-
-def _right(row: EvaluationRow) -> float:
-    return row.right or 0.0
-
-
-def _mean(rows: Rows, of: Callable[[EvaluationRow], float]) -> float:
-    return math.fsum(map(of, rows)) / len(rows)
+def _mean(rows: Rows, name: str) -> float:
+    return math.fsum(map(attrgetter(name), rows)) / len(rows)
 
 
 def _ended(rows: Rows) -> list[EvaluationRow]:
     return [row for row in rows if row.status == "ended"]
-
-
-def _by(rows: Iterable[EvaluationRow], key: Callable[[EvaluationRow], str]) -> dict[str, list[EvaluationRow]]:
-    made: dict[str, list[EvaluationRow]] = {}
-    for row in rows:
-        made.setdefault(key(row), []).append(row)
-    return made

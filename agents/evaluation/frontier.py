@@ -15,10 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
-from toolorchestra.agents.evaluation.rows import EvaluationRow
+from toolorchestra.agents.evaluation.rows import EvaluationRow, grouped
 from toolorchestra.agents.evaluation.statistics import (
     DRAWS,
     SEED,
@@ -109,20 +110,21 @@ class _Plane:
         return range(len(next(iter(self.right.values()))))
 
 
-def frontier(
-    trials: Mapping[str, Mapping[TaskTrial, EvaluationRow]],
-    singles: Sequence[str] = (),
-    trainings: Trainings | None = None,
-) -> PolicyFrontier | None:
-    """The front over policies, each with its rows by task and trial. `singles` are those that the best single policy
-    is sought among: policies that always ask one model; all of them when left out. `trainings` has the rows of each
-    training of the policies that are several. None where no trial is known for all."""
+Trials = Mapping[str, Mapping[TaskTrial, EvaluationRow]]
+"""A policy's rows, by task and trial."""
+
+
+def frontier(trials: Trials, singles: Sequence[str] = (), trainings: Trainings | None = None) -> PolicyFrontier | None:
+    """The front over policies. `singles` are those that the best single policy is sought among: policies that always
+    ask one model; all of them when left out. `trainings` has the rows of each training of the policies that are
+    several. None where no trial is known for all."""
     every = sorted(set().union(*trials.values())) if trials else []
     known = [key for key in every if all(_right(rows.get(key)) is not None for rows in trials.values())]
     if not known:
         return None
     plane = _plane(trials, known)
-    best = min(singles or plane.right, key=lambda p: (-plane.accuracy(p), plane.cost(p), p))
+    among = singles or list(plane.right)
+    best = min(among, key=lambda p: (-plane.accuracy(p), plane.cost(p), p))
     front = {p for p in plane.right if not any(_dominates(plane, other, p) for other in plane.right)}
     oracle = _cross_fitted(trials, known)
     cross_fitted = oracle is not None
@@ -137,7 +139,7 @@ def frontier(
     return PolicyFrontier(
         tuple(points),
         best,
-        tuple(p for p in singles or plane.right if p != best and means.may_beat(p, best, len(singles or plane.right))),
+        tuple(p for p in among if p != best and means.may_beat(p, best, len(among))),
         *oracle,
         cross_fitted,
         _area(plane, list(plane.right)),
@@ -146,19 +148,9 @@ def frontier(
     )
 
 
-def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Give, of names with cost and accuracy, those that no other beats in one without losing in the other, cheapest
-    first."""
-    kept = [n for n, one in points.items() if not any(_beats(other, one) for other in points.values())]
-    return sorted(kept, key=lambda name: (*points[name], name))
-
-
-def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return one[0] <= other[0] and one[1] >= other[1] and one != other
-
-
 def _dominates(plane: _Plane, one: str, other: str) -> bool:
-    return _beats((plane.cost(one), plane.accuracy(one)), (plane.cost(other), plane.accuracy(other)))
+    mine, theirs = ((plane.cost(policy), plane.accuracy(policy)) for policy in (one, other))
+    return mine[0] <= theirs[0] and mine[1] >= theirs[1] and mine != theirs
 
 
 def _right(row: EvaluationRow | None) -> float | None:
@@ -169,42 +161,36 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _plane(trials: Mapping[str, Mapping[TaskTrial, EvaluationRow]], known: Sequence[TaskTrial]) -> _Plane:
-    by_task: dict[str, list[TaskTrial]] = {}
-    for key in known:
-        by_task.setdefault(key[0], []).append(key)
-    right = {
-        p: [_mean([_right_or_wrong(rows[k]) for k in keys]) for keys in by_task.values()] for p, rows in trials.items()
-    }
-    cents = {p: [_mean([_cents(rows[k]) for k in keys]) for keys in by_task.values()] for p, rows in trials.items()}
+def _by_task(keys: Sequence[TaskTrial]) -> list[list[TaskTrial]]:
+    return list(grouped(keys, lambda key: key[0]).values())
+
+
+def _plane(trials: Trials, known: Sequence[TaskTrial]) -> _Plane:
+    tasks = _by_task(known)
+    right = {p: [_mean([rows[k].value for k in keys]) for keys in tasks] for p, rows in trials.items()}
+    cents = {p: [_mean([rows[k].cents for k in keys]) for keys in tasks] for p, rows in trials.items()}
     return _Plane(right, cents)
 
 
 def _bounds(rows: Mapping[TaskTrial, EvaluationRow], every: Sequence[TaskTrial]) -> tuple[float, float]:
-    by_task: dict[str, list[float | None]] = {}
-    for key in every:
-        by_task.setdefault(key[0], []).append(_right(rows.get(key)))
-    low = _mean([_mean([value or 0.0 for value in values]) for values in by_task.values()])
-    return low, low + _mean([_mean([float(value is None) for value in values]) for values in by_task.values()])
+    tasks = [[_right(rows.get(key)) for key in keys] for keys in _by_task(every)]
+    low = _mean([_mean([value or 0.0 for value in values]) for values in tasks])
+    return low, low + _mean([_mean([float(value is None) for value in values]) for values in tasks])
 
 
-def _cross_fitted(
-    trials: Mapping[str, Mapping[TaskTrial, EvaluationRow]], known: Sequence[TaskTrial]
-) -> tuple[float, float] | None:
+def _cross_fitted(trials: Trials, known: Sequence[TaskTrial]) -> tuple[float, float] | None:
     """Accuracy and cents of the policy that a task's other trials choose; None where a task has no other trial."""
-    by_task: dict[str, list[TaskTrial]] = {}
-    for key in known:
-        by_task.setdefault(key[0], []).append(key)
-    if min(map(len, by_task.values())) < 2:
+    tasks = _by_task(known)
+    if min(map(len, tasks)) < 2:
         return None
     right, cents = [], []
-    for keys in by_task.values():
+    for keys in tasks:
         chosen = []
         for key in keys:
             rest = _plane(trials, [other for other in keys if other != key])
             chosen.append(trials[_oracle_choice(rest, 0)][key])
-        right.append(_mean([_right_or_wrong(row) for row in chosen]))
-        cents.append(_mean([_cents(row) for row in chosen]))
+        right.append(_mean([row.value for row in chosen]))
+        cents.append(_mean([row.cents for row in chosen]))
     return _mean(right), _mean(cents)
 
 
@@ -215,50 +201,30 @@ def _oracle_choice(plane: _Plane, task: int) -> str:
 class _Means:
     """Intervals of the policies' means, and of their differences."""
 
-    def __init__(
-        self,
-        plane: _Plane,
-        trials: Mapping[str, Mapping[TaskTrial, EvaluationRow]],
-        known: Sequence[TaskTrial],
-        trainings: Trainings,
-    ) -> None:
+    def __init__(self, plane: _Plane, trials: Trials, known: Sequence[TaskTrial], trainings: Trainings) -> None:
         self.plane, self._known, self._trainings = plane, known, trainings
-        self._tallies = {policy: _tallies(rows, known) for policy, rows in trials.items()}
+        tasks = _by_task(known)
+        self._tallies = {p: [TaskTally.of(rows[k].value for k in keys) for keys in tasks] for p, rows in trials.items()}
 
     def accuracy(self, policy: str) -> Interval:
         """Interval of a policy's accuracy, with those of all others."""
         interval = share_of(self._tallies[policy], quantile_of(len(self._tallies))).interval
-        reach = self._reach(policy, _right_or_wrong)
+        reach = self._reach(policy, attrgetter("value"))
         return interval.wider(self.plane.accuracy(policy), reach) if reach else interval
 
     def cents(self, policy: str) -> Interval:
         """The same of its cents."""
         interval = mean_interval(self.plane.cents[policy], len(self._tallies)) or Interval(-math.inf, math.inf)
-        return interval.wider(self.plane.cost(policy), self._reach(policy, _cents))
+        return interval.wider(self.plane.cost(policy), self._reach(policy, attrgetter("cents")))
 
     def may_beat(self, policy: str, best: str, of: int) -> bool:
         """Whether a policy is not shown to be less accurate than the best one of so many."""
         found = paired_share_interval(self._tallies[best], self._tallies[policy], quantile_of(of))
-        reach = math.hypot(self._reach(policy, _right_or_wrong), self._reach(best, _right_or_wrong))
+        reach = math.hypot(*(self._reach(one, attrgetter("value")) for one in (policy, best)))
         return found.wider(self.plane.accuracy(policy) - self.plane.accuracy(best), reach).high >= 0
 
     def _reach(self, policy: str, of: Callable[[EvaluationRow], float]) -> float:
         return reach_over(self._trainings.get(policy, ()), self._known, of)
-
-
-def _tallies(rows: Mapping[TaskTrial, EvaluationRow], known: Sequence[TaskTrial]) -> list[TaskTally]:
-    by_task: dict[str, list[float]] = {}
-    for key in known:
-        by_task.setdefault(key[0], []).append(rows[key].right or 0.0)
-    return [TaskTally(math.fsum(some), some.count(1.0), len(some), len(some)) for some in by_task.values()]
-
-
-def _right_or_wrong(row: EvaluationRow) -> float:
-    return row.right or 0.0
-
-
-def _cents(row: EvaluationRow) -> float:
-    return 100 * row.agent_usd
 
 
 def _drawn_fronts(plane: _Plane) -> dict[str, float]:
@@ -278,6 +244,10 @@ def _point(
     plane, (front, drawn) = means.plane, fronts
     accuracy, cents = plane.accuracy(policy), plane.cost(policy)
     most, price = plane.accuracy(best), plane.cost(best)
+    wide, tall = (
+        (max(values) - min(values)) or 1.0
+        for values in ([plane.cost(p) for p in plane.right], [plane.accuracy(p) for p in plane.right])
+    )
     return PolicyPoint(
         policy,
         accuracy,
@@ -289,23 +259,10 @@ def _point(
         drawn,
         accuracy / most - 1 if most else None,
         1 - cents / price if accuracy >= most and price else None,
-        _distance(plane, policy, front),
+        min(math.hypot((cents - plane.cost(p)) / wide, (accuracy - plane.accuracy(p)) / tall) for p in front),
         _area(plane, [policy]),
         _collapse(plane, policy),
     )
-
-
-def _distance(plane: _Plane, policy: str, front: set[str]) -> float:
-    wide = _width([plane.cost(p) for p in plane.right])
-    tall = _width([plane.accuracy(p) for p in plane.right])
-    return min(
-        math.hypot((plane.cost(policy) - plane.cost(p)) / wide, (plane.accuracy(policy) - plane.accuracy(p)) / tall)
-        for p in front
-    )
-
-
-def _width(values: Sequence[float]) -> float:
-    return (max(values) - min(values)) or 1.0
 
 
 def _area(plane: _Plane, policies: Sequence[str]) -> float:

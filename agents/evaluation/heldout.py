@@ -23,13 +23,15 @@ from typing import Any, Literal, NamedTuple
 
 from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.environments import held_out, job_of
-from toolorchestra.agents.evaluation.simulated_evaluation import played_by_tokens
+from toolorchestra.agents.evaluation.rows import grouped
+from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval, wilson
 from toolorchestra.agents.policies.baselines import NAMES, Baseline, baseline, players
 from toolorchestra.agents.policies.oracle import Oracle, Scale
 from toolorchestra.agents.rollouts.grpo import GroupReward, Measure, Trajectory, whole
 from toolorchestra.agents.rollouts.rollout import Chat, Job, Rollouts, measured
 from toolorchestra.envs.base.preference import Preference, kinds
+from toolorchestra.envs.factory import EpisodeFactory
 
 POLICY, ORACLE = "policy", "oracle"
 
@@ -102,10 +104,9 @@ def standing(tasks: Sequence[TaskScores], name: str) -> Standing:
     rows = [task.players[name] for task in tasks if name in task.players]
     if not rows:
         return Standing()
-    calls: Counter[str] = Counter()
+    calls, n = Counter[str](), len(rows)
     for measure, _ in rows:
         calls.update(measure.calls)
-    n = len(rows)
     return Standing(
         reward=sum(reward for _, reward in rows) / n,
         accuracy=sum(m.outcome for m, _ in rows) / n,
@@ -218,18 +219,17 @@ class HeldOut:
     def baselines(self, label: str, chat: Chat) -> list[dict[str, Measure]]:
         """Each baseline's measure of each task of an environment. What it says is billed by the policy's tokens."""
         if label not in self._baselines:
-            self._baselines[label] = [self._play(label, seed, chat) for seed in self._seeds(label)]
+            self._baselines[label] = [self._play(self._factories[label], seed, chat) for seed in self._seeds(label)]
         return self._baselines[label]
 
-    def _play(self, label: str, seed: int, chat: Chat) -> dict[str, Measure]:
-        made = self._factories[label]
+    @staticmethod
+    def _play(made: EpisodeFactory, seed: int, chat: Chat) -> dict[str, Measure]:
         names = players(made.source)
-        baselines = {
-            name: measured(played_by_tokens(made, baseline(name, seed), seed, chat)) for name in names if name != ORACLE
-        }
+        some = [name for name in names if name != ORACLE]
+        found = {name: measured(played(made, baseline(name, seed), seed, chat=chat)) for name in some}
         if ORACLE in names:
-            baselines[ORACLE] = measured(played_by_tokens(made, Oracle(scale_of(baselines.values())), seed, chat))
-        return baselines
+            found[ORACLE] = measured(played(made, Oracle(_scale_of([*found.values()])), seed, chat=chat))
+        return found
 
     def evaluate(self, rollouts: Rollouts, *, record: bool = False) -> Evaluation:
         """Play and score. With `record` each trajectory keeps its turns and charges, to be read afterwards."""
@@ -253,31 +253,28 @@ class HeldOut:
 
     def beside(self, policy: Callable[[], Baseline], evaluation: Evaluation, chat: Chat) -> list[TaskScores | None]:
         """How a policy that is no language model does as the policy of the same tasks; each gets one of its own."""
-        played = [
-            measured(played_by_tokens(made, policy(), seed, chat))
+        found = [
+            measured(played(made, policy(), seed, chat=chat))
             for label, made in self._factories.items()
             for seed in self._seeds(label)
         ]
-        return self._scored(evaluation.trajectories, played, chat)
+        return self._scored(evaluation.trajectories, found, chat)
 
-    def _scored(self, of: Sequence[Trajectory], played: Sequence[Measure], chat: Chat) -> list[TaskScores | None]:
+    def _scored(self, of: Sequence[Trajectory], measures: Sequence[Measure], chat: Chat) -> list[TaskScores | None]:
         """Measures on the tasks of these trajectories, each beside the baselines of its task."""
         everybody = [baselines for label in self._factories for baselines in self.baselines(label, chat)]
         made: list[TaskScores | None] = []
-        for task, measure, baselines in zip(of, played, everybody, strict=True):
+        for task, measure, baselines in zip(of, measures, everybody, strict=True):
             found = scores(task.keys, task.preference, measure, baselines)
             made.append(None if found is None else TaskScores(task.preference.kind, found))
         return made
 
 
-def scale_of(baselines: Iterable[Measure]) -> Scale:
+def _scale_of(measures: Sequence[Measure]) -> Scale:
     """What the oracle plans on: the scale of the baselines that have played."""
-    measures = list(baselines)
     usd, seconds = ([getattr(m, name) for m in measures] for name in ("usd", "seconds"))
-    most: dict[str, float] = {}
-    for measure in measures:
-        for key, count in measure.calls.items():
-            most[key] = max(most.get(key, 0.0), count)
+    keys = {key for measure in measures for key in measure.calls}
+    most = {key: max(measure.calls.get(key, 0.0) for measure in measures) for key in keys}
     return Scale((min(usd), max(usd)), (min(seconds), max(seconds)), most)
 
 
@@ -288,23 +285,18 @@ def _standings(tasks: Sequence[TaskScores], factories: Iterable[Any]) -> dict[st
 
 def _by_preference(tasks: Sequence[TaskScores]) -> dict[str, PreferenceStanding]:
     """Sort in the order of the bank of preferences, and behind it what a user said in his own words."""
-    both = [task for task in tasks if ORACLE in task.players]
-    named = dict.fromkeys((*kinds(), *(task.preference for task in both)))
-    split = {preference: [task for task in both if task.preference == preference] for preference in named}
+    split = grouped((task for task in tasks if ORACLE in task.players), lambda task: task.preference)
     return {
         preference: PreferenceStanding(standing(some, POLICY), standing(some, ORACLE), share_of_oracle(some))
-        for preference, some in split.items()
-        if some
+        for preference in dict.fromkeys((*kinds(), *split))
+        if (some := split.get(preference))
     }
 
 
-def _labels(env_ids: Sequence[str]) -> dict[str, str]:
+def _labels(env_ids: Sequence[str]) -> list[str]:
     """Each environment of the mix under a name of its own: an id may come again with other arguments."""
-    made: dict[str, str] = {}
-    for env_id in env_ids:
-        again = sum(other == env_id for other in made.values())
-        made[f"{env_id} ({again + 1})" if again else env_id] = env_id
-    return made
+    again = [env_ids[:place].count(env_id) for place, env_id in enumerate(env_ids)]
+    return [f"{env_id} ({n + 1})" if n else env_id for env_id, n in zip(env_ids, again, strict=True)]
 
 
 def as_metrics(evaluation: Evaluation) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
+from toolorchestra.agents.evaluation.rows import Cell
 from toolorchestra.agents.evaluation.run_files import PlayedRow, RunFiles, model_of
-from toolorchestra.agents.evaluation.summary import Cell, read_planned, tallies_of, tasks_of
+from toolorchestra.agents.evaluation.summary import read_planned, tallies_of, tasks_of
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ActionError
 from toolorchestra.envs.money.prices import NANO

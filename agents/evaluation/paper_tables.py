@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
-from toolorchestra.agents.evaluation.rows import EvaluationRow
+from toolorchestra.agents.evaluation.rows import EvaluationRow, grouped
 from toolorchestra.agents.evaluation.summary import Figures, Planned, summarise
 from toolorchestra.agents.evaluation.summary_tables import Table, in_percent, number, percents
 from toolorchestra.envs.base.errors import ConfigError
@@ -45,12 +45,13 @@ def paper_tables(
         found = ", ".join(sorted({row.env for row in rows})) or "none"
         raise ConfigError(f"trials of {', '.join(BENCHMARKS)} expected, got {found}")
     plan = {cell: count for cell, count in (planned or {}).items() if _setting_of(cell[0])}
-    plain: dict[tuple[str, str], list[tuple[PaperSetting, Figures]]] = {}
-    preferred: dict[tuple[str, str], list[tuple[PaperSetting, Figures]]] = {}
-    for one in summarise(of_paper, plan, baseline).policies:
-        if place := _setting_of(one.env):
-            (preferred if place.preference else plain).setdefault((place.setting, one.policy), []).append((place, one))
-    published = _published()
+    placed = [(place, one) for one in summarise(of_paper, plan, baseline).policies if (place := _setting_of(one.env))]
+    with_wish = grouped(placed, lambda one: bool(one[0].preference))
+    plain, preferred = (
+        grouped(with_wish.get(wish, ()), lambda one: (one[0].setting, one[1].policy)) for wish in (False, True)
+    )
+    file = resources.files("toolorchestra.agents") / "data" / "paper" / "tables.json"
+    published = json.loads(file.read_text(encoding="utf-8"))
     made = [("Table 1: accuracy in %, and a task's ¢ and minutes over HLE and FRAMES", [*_main(plain, published)])]
     if baseline:
         made.append((f"Table 3: preference, 100 × the score against {baseline}", [*_preferences(preferred, published)]))
@@ -58,46 +59,40 @@ def paper_tables(
     return [(title, table) for title, table in made if len(table) > 1]
 
 
-def _published() -> Mapping[str, Any]:
-    """The paper's numbers."""
-    file = resources.files("toolorchestra.agents") / "data" / "paper" / "tables.json"
-    told: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return told
-
-
 def _setting_of(label: str) -> PaperSetting | None:
     """Read "HLE-v0, tools=basic, preference=frugal"; None of what is no benchmark of the paper's."""
     env, *words = label.split(", ")
+    if env not in BENCHMARKS:
+        return None
     told = dict(word.partition("=")[::2] for word in words)
     tools, preference = told.pop("tools", ""), told.pop("preference", "none")
     setting = ", ".join([SETTINGS.get(tools, tools), *(f"{name}={text}" for name, text in told.items())])
-    return (
-        PaperSetting(BENCHMARKS[env], setting, "" if preference == "none" else preference)
-        if env in BENCHMARKS
-        else None
-    )
-
-
-def _settings(standings: Standings) -> Iterator[str]:
-    order = list(SETTINGS.values())
-    seen = dict.fromkeys(setting for setting, _ in standings)
-    yield from sorted(seen, key=lambda one: order.index(one) if one in order else len(order))
+    return PaperSetting(BENCHMARKS[env], setting, "" if preference == "none" else preference)
 
 
 def _main(standings: Standings, published: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     yield ["policy", "setting", *BENCHMARKS.values(), "¢", "min"]
-    for setting in _settings(standings):
+    order, seen = list(SETTINGS.values()), dict.fromkeys(setting for setting, _ in standings)
+    for setting in sorted(seen, key=lambda one: order.index(one) if one in order else len(order)):
         for (one, policy), found in standings.items():
             if one == setting:
-                shares = [_joined(f"{in_percent(f.accuracy)} ({percents(f.accuracy.interval)})"
-                                  for f in _on(found, name)) for name in BENCHMARKS.values()]  # fmt: skip
-                billed = [f for name in BILLED for f in _on(found, name) if f.cents and f.minutes]
-                spreads = ([f.cents for f in billed], [f.minutes for f in billed])
-                yield [policy, setting, *shares, *(_mean([one.mean for one in some if one]) for some in spreads)]
+                yield [policy, setting, *(_shares(_on(found, name)) for name in BENCHMARKS.values()), *_bills(found)]
         for row in published["main"]:
             if row["setting"] == (SETTINGS["paper"] if setting == SETTINGS[""] else setting):
                 cells = [_cell(row[name]) for name in (*BENCHMARKS.values(), "cents", "minutes")]
                 yield [f"paper: {row['model']}", row["setting"], *cells]
+
+
+def _shares(figures: Sequence[Figures]) -> str:
+    return "; ".join(f"{in_percent(f.accuracy)} ({percents(f.accuracy.interval)})" for f in figures) or "-"
+
+
+def _bills(found: Sequence[tuple[PaperSetting, Figures]]) -> Iterator[str]:
+    """Mean cents and minutes."""
+    figures = [f for name in BILLED for f in _on(found, name)]
+    for spreads in ([f.cents for f in figures], [f.minutes for f in figures]):
+        means = [spread.mean for spread in spreads if spread is not None]
+        yield number(math.fsum(means) / len(means)) if means else "-"
 
 
 def _preferences(standings: Standings, published: Mapping[str, Any]) -> Iterator[Sequence[str]]:
@@ -141,14 +136,6 @@ def _counts(figures: Figures) -> dict[str, float]:
 
 def _on(found: Sequence[tuple[PaperSetting, Figures]], benchmark: str) -> list[Figures]:
     return [figures for place, figures in found if place.benchmark == benchmark]
-
-
-def _joined(cells: Iterator[str]) -> str:
-    return "; ".join(cells) or "-"
-
-
-def _mean(values: Sequence[float]) -> str:
-    return number(math.fsum(values) / len(values)) if values else "-"
 
 
 def _cell(value: float | None) -> str:

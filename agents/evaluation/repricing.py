@@ -8,27 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.evaluation.rows import (
-    MANIFEST,
-    ROWS,
-    SUMMARY,
-    TRAJECTORIES,
-    EvaluationRow,
-    bill_of,
-    line_of,
-    read_rows,
-)
-from toolorchestra.agents.evaluation.run_files import RowKey, keyed_trajectories, lines_of_rows, read_manifest
-from toolorchestra.agents.evaluation.summary import latest, read_planned, summarise
+from toolorchestra.agents.evaluation.rows import TRAJECTORIES, EvaluationRow, RowKey, bill_of, latest, read_rows
+from toolorchestra.agents.evaluation.run_files import chosen_trajectories, lines_of_rows, made_anew, write_anew
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.files import write_json
-from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, Charge, PriceSheet, Tokens, Usage
+from toolorchestra.envs.money.prices import NANO, Charge, PriceSheet, Tokens, Usage
 
 _DOLLARS = re.compile(r"\$\d")
 
@@ -76,60 +64,37 @@ class Repricing:
 
 def reprice(run: Path, sheet: PriceSheet, out: Path) -> Repricing:
     """Bill the run's folder anew into another, which may not be there yet."""
-    if out.exists():
-        raise ConfigError(f"{out} is there already; name a new folder")
-    rows = {row.key: row for row in latest(read_rows(run))}
-    chosen = lines_of_rows(run / TRAJECTORIES, rows)
-    sheet.require(_items(run / TRAJECTORIES, set(chosen.values())), f"{run}")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:  # no half of a run is left
-        made = _written(run, rows, chosen, sheet, Path(scratch) / out.name)
-        (Path(scratch) / out.name).rename(out)
-    return made
-
-
-def _written(
-    run: Path, rows: Mapping[RowKey, EvaluationRow], chosen: Mapping[RowKey, int], sheet: PriceSheet, out: Path
-) -> Repricing:
-    made, billed = Repricing(sheet.sheet_id), dict(rows)
-    out.mkdir()
-    with (out / TRAJECTORIES).open("wb") as file:
-        for key, number, line in keyed_trajectories(run / TRAJECTORIES):
-            if chosen.get(key) == number:
-                billed[key] = _billed(rows[key], line, sheet, made)
+    rows, path = {row.key: row for row in latest(read_rows(run))}, run / TRAJECTORIES
+    lines, made = lines_of_rows(path, rows), Repricing(sheet.sheet_id)
+    items = {str(charge.get("item")) for _, line in chosen_trajectories(path, lines) for charge in line["charges"]}
+    sheet.require(items, f"{run}")
+    with made_anew(out) as fresh:
+        with (fresh / TRAJECTORIES).open("wb") as file:
+            for key, line in chosen_trajectories(path, lines):
+                rows[key] = _billed(rows[key], line, sheet, made)
                 file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
-    (out / ROWS).write_bytes(b"".join(map(line_of, billed.values())))
-    write_json(out / MANIFEST, {**read_manifest(run), "repriced": _told(made, sheet)})
-    write_json(out / SUMMARY, summarise(billed.values(), read_planned(run)).to_json())
+        told = {
+            "sheet": sheet.sheet_id,
+            "date": sheet.date,
+            "source": sheet.source,
+            "sheets_before": sorted(made.sheets_before),
+            "usd_before": made.usd_before,
+            "usd_after": made.usd_after,
+            "estimate": made.estimate,
+            "notes": made.sentences(),
+        }
+        write_anew(fresh, run, rows.values(), repriced=told)
     return made
-
-
-def _told(made: Repricing, sheet: PriceSheet) -> dict[str, Any]:
-    return {
-        "sheet": sheet.sheet_id,
-        "date": sheet.date,
-        "source": sheet.source,
-        "sheets_before": sorted(made.sheets_before),
-        "usd_before": made.usd_before,
-        "usd_after": made.usd_after,
-        "estimate": made.estimate,
-        "notes": made.sentences(),
-    }
-
-
-def _items(path: Path, numbers: set[int]) -> set[str]:
-    lines = (line for _, number, line in keyed_trajectories(path) if number in numbers)
-    return {str(charge.get("item")) for line in lines for charge in line["charges"]}
 
 
 def _billed(row: EvaluationRow, line: dict[str, Any], sheet: PriceSheet, made: Repricing) -> EvaluationRow:
     """The row under the sheet. The trajectory is changed in place."""
     old = line["charges"]
     charges = [_charged(charge, sheet, row.key) for charge in old]
-    same = all(was.get("nano_usd") == is_.nano_usd for was, is_ in zip(old, charges, strict=True))
+    same = [was.get("nano_usd") for was in old] == [now.nano_usd for now in charges]
     same = same and line.get("price_sheet", row.sheet) == sheet.sheet_id
     line["charges"] = [
-        {**was, "nano_usd": is_.nano_usd, "sheet": is_.sheet} for was, is_ in zip(old, charges, strict=True)
+        {**was, "nano_usd": now.nano_usd, "sheet": now.sheet} for was, now in zip(old, charges, strict=True)
     ]
     bill = bill_of(charges)
     billed = _held_to_budget(replace(row, **bill, sheet=sheet.sheet_id), line, made)
@@ -143,7 +108,8 @@ def _billed(row: EvaluationRow, line: dict[str, Any], sheet: PriceSheet, made: R
     made.usd_before += row.nano_usd / NANO
     made.usd_after += billed.nano_usd / NANO
     made.sheets_before.add(row.sheet)
-    shown = _shows_prices(line)
+    opening = [message.get("content") for message in (line.get("messages") or [])[:1]]
+    shown = _DOLLARS.search(json.dumps([line.get("tools"), opening], default=str)) is not None
     made.other_prices += shown and not same
     made.no_prices += not shown
     return billed
@@ -169,8 +135,7 @@ def _held_to_budget(row: EvaluationRow, line: dict[str, Any], made: Repricing) -
     budget = line.get("budget")
     if budget is None:
         return row
-    spent = sum(row.nano_usd_by_role.get(role, 0) for role in REWARDED_ROLES)
-    over = max(0, spent - round(budget * NANO)) / NANO
+    over = max(0, row.agent_nano_usd - round(budget * NANO)) / NANO
     line["over_budget_usd"] = over
     if row.right is None:
         return replace(row, over_budget_usd=over)
@@ -179,8 +144,3 @@ def _held_to_budget(row: EvaluationRow, line: dict[str, Any], made: Repricing) -
     made.outcomes_changed += right != row.right
     evidence = {**row.evidence, "over_budget_usd": over, "value_without_budget": value}
     return replace(row, over_budget_usd=over, right=right, evidence=evidence)
-
-
-def _shows_prices(line: Mapping[str, Any]) -> bool:
-    opening = [message.get("content") for message in (line.get("messages") or [])[:1]]
-    return _DOLLARS.search(json.dumps([line.get("tools"), opening], default=str)) is not None

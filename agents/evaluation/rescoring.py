@@ -11,28 +11,24 @@ import asyncio
 import hashlib
 import json
 import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from toolorchestra.agents.evaluation.rows import (
     LEARNT,
-    MANIFEST,
     RETRIED,
-    ROWS,
-    SUMMARY,
     TRAJECTORIES,
     EvaluationRow,
-    line_of,
+    RowKey,
+    latest,
     read_rows,
 )
-from toolorchestra.agents.evaluation.run_files import RowKey, keyed_trajectories, lines_found, read_manifest
-from toolorchestra.agents.evaluation.summary import latest, read_planned, summarise
-from toolorchestra.envs.base.errors import ConfigError, WrongSetting, one_line
-from toolorchestra.envs.base.files import write_json
+from toolorchestra.agents.evaluation.run_files import chosen_trajectories, lines_of_rows, made_anew, write_anew
+from toolorchestra.envs.base.errors import WrongSetting, one_line
 from toolorchestra.envs.base.types import Outcome
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.world import Regradable, World
@@ -102,49 +98,21 @@ async def rescore(
     told: Mapping[str, Any] | None = None,
 ) -> Rescoring:
     """Grade a folder's run again into another folder, which may not be there yet. `told` goes into its manifest."""
-    if out.exists():
-        raise ConfigError(f"{out} is there already; name a new folder")
-    made = Rescoring({row.key: row for row in latest(read_rows(run))})
-    chosen = lines_found(run / TRAJECTORIES, made.rows)
-    work = _Regrader(envs, asyncio.Semaphore(at_once), Gates(), cap, made)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:  # no half of a run is left
-        fresh = Path(scratch) / out.name
-        fresh.mkdir()
-        await _write_trajectories(run, fresh, chosen, work, at_once)
-        for key in made.rows.keys() - chosen.keys():
+    made, path = Rescoring({row.key: row for row in latest(read_rows(run))}), run / TRAJECTORIES
+    work = _Regrader(envs, Gates(), cap, made)
+    with made_anew(out) as fresh:
+        lines = lines_of_rows(path, made.rows, lost=True)
+        found = (line for _, line in chosen_trajectories(path, lines))
+        with (fresh / TRAJECTORIES).open("wb") as file:
+            while some := list(islice(found, at_once)):
+                file.writelines(map(trajectory_line, await asyncio.gather(*map(work.regraded, some))))
+        for key in made.rows.keys() - lines.keys():
             work.keep(made.rows[key], "its trajectory is not there")
         for name in (RETRIED, LEARNT):
             if (run / name).is_file():
                 shutil.copy2(run / name, fresh / name)
-        (fresh / ROWS).write_bytes(b"".join(map(line_of, made.rows.values())))
-        write_json(fresh / MANIFEST, {**read_manifest(run), "rescored": {**made.told(), **(told or {})}})
-        write_json(fresh / SUMMARY, summarise(made.rows.values(), read_planned(run)).to_json())
-        fresh.rename(out)
+        write_anew(fresh, run, made.rows.values(), rescored={**made.told(), **(told or {})})
     return made
-
-
-async def _write_trajectories(
-    run: Path, fresh: Path, chosen: Mapping[RowKey, int], work: _Regrader, together: int
-) -> None:
-    """Grade each trajectory, some at once, and write them in their order."""
-    with (fresh / TRAJECTORIES).open("wb") as file:
-        waiting: list[dict[str, Any]] = []
-        for key, number, line in keyed_trajectories(run / TRAJECTORIES):
-            if chosen.get(key) != number:
-                continue
-            waiting.append(line)
-            if len(waiting) == together:
-                file.writelines(await work.lines(waiting))
-                waiting = []
-        file.writelines(await work.lines(waiting))
-
-
-class _Grade(NamedTuple):
-    """What grading an episode again came to."""
-
-    outcome: Outcome
-    nano_usd: int
 
 
 @dataclass
@@ -152,24 +120,19 @@ class _Regrader:
     """Grades trajectories, and notes what came of each."""
 
     envs: Envs
-    places: asyncio.Semaphore
     gates: Gates
     cap: SpendCap | None
     made: Rescoring
 
-    async def lines(self, found: Sequence[dict[str, Any]]) -> list[bytes]:
-        """Give these trajectories with their new outcomes, as lines."""
-        return [trajectory_line(line) for line in await asyncio.gather(*map(self._one, found))]
-
-    async def _one(self, line: dict[str, Any]) -> dict[str, Any]:
+    async def regraded(self, line: dict[str, Any]) -> dict[str, Any]:
+        """Give a trajectory with its new outcome."""
         row = self.made.rows[tuple(line["key"])]
         broken = (line.get("failed") or {}).get("where")
         if row.status != "ended" and (row.status == "cut" or broken not in IN_GRADING or not line.get("grading")):
             self.made.without += 1
             return line
         try:
-            async with self.places:
-                grade = await self._grade(row, line)
+            outcome, nano_usd = await self._grade(row, line)
         except WrongSetting:
             raise
         except _Unrepeatable as err:
@@ -178,31 +141,31 @@ class _Regrader:
         except Exception as err:  # noqa: BLE001 - the other trials go on
             self.keep(row, f"{type(err).__name__}: {err}")
             return line
-        return self._take(row, line, grade)
+        return self._take(row, line, outcome, nano_usd)
 
-    async def _grade(self, row: EvaluationRow, line: Mapping[str, Any]) -> _Grade:
+    async def _grade(self, row: EvaluationRow, line: Mapping[str, Any]) -> tuple[Outcome, int]:
+        """The outcome, and what grading cost."""
         made = self.envs.get((row.env, row.split))
         if made is None:
             raise _Unrepeatable("the run's manifest does not name its environment")
         scene = made.source.open(row.task, line["seed"], made.sheet, None)
         bill = Bill(scene.sheet, self.cap)
         context = ToolContext(scene.world, drawing_seed(line["seed"], line.get("luck")), bill)
-        found = _ended_world(row, line, scene.world, context)
+        found, spent = _ended_world(row, line, scene.world, context), 0
         if isinstance(found, Tool):
             done = await self.gates.perform(ReadyCall(found, {}, context))
             charges = [scene.sheet.charge(usage) for usage in done.booked]
-            self.made.nano_usd += (cost := sum(charge.nano_usd for charge in charges))
+            spent = sum(charge.nano_usd for charge in charges)
+            self.made.nano_usd += spent
             for charge in charges:
                 self.made.tokens.update(charge.usage.tokens._asdict())
             if done.failure and done.failure.setting:
                 raise WrongSetting(done.failure.setting)
             if done.result.outcome is None:
                 raise _Unrepeatable(done.failure.error if done.failure else done.result.content)
-            found, spent = done.result.outcome, cost
-        else:
-            spent = 0
+            found = done.result.outcome
         over = round(row.over_budget_usd * NANO)
-        return _Grade(held_to(found, over) if over > 0 else found, spent)
+        return held_to(found, over) if over > 0 else found, spent
 
     def keep(self, row: EvaluationRow, reason: str) -> None:
         """Note that an outcome stays as it was."""
@@ -210,18 +173,19 @@ class _Regrader:
         self.made.kept[row.key] = reason
         self.made.rows[row.key] = replace(row, rescored={"kept": reason})
 
-    def _take(self, row: EvaluationRow, line: dict[str, Any], grade: _Grade) -> dict[str, Any]:
-        value, evidence = grade.outcome.value, json.loads(json.dumps(dict(grade.outcome.evidence), default=str))
-        before = {"status": row.status, "right": row.right, "nano_usd": grade.nano_usd}
+    def _take(self, row: EvaluationRow, line: dict[str, Any], outcome: Outcome, nano_usd: int) -> dict[str, Any]:
+        value, evidence = outcome.value, json.loads(json.dumps(dict(outcome.evidence), default=str))
+        before = {"status": row.status, "right": row.right, "nano_usd": nano_usd}
         same = (row.right, json.loads(json.dumps(row.evidence, default=str))) == (value, evidence)
+        again = hashlib.blake2b(f"{row.digest}\x1f{value}\x1f{evidence}".encode(), digest_size=16)
         now = replace(
             row,
             status="ended",
             right=value,
             evidence=evidence,
             failure="",
-            truncated_by=row.truncated_by if row.status == "ended" else grade.outcome.truncated_by,
-            digest=row.digest if same else _digest(row.digest, value, evidence),
+            truncated_by=row.truncated_by if row.status == "ended" else outcome.truncated_by,
+            digest=row.digest if same else again.hexdigest(),
             rescored=before,
         )
         self.made.rows[row.key] = now
@@ -243,7 +207,3 @@ def _ended_world(row: EvaluationRow, line: Mapping[str, Any], world: World, cont
         raise _Unrepeatable("its trajectory does not hold what the grade follows from; it is of an earlier version")
     world.take_up(kept["of"], context)
     return world.grade(finished=kept["finished"])
-
-
-def _digest(before: str, value: float, evidence: object) -> str:
-    return hashlib.blake2b(f"{before}\x1f{value}\x1f{evidence}".encode(), digest_size=16).hexdigest()

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.ledger import unconfirmed_nano_usd
@@ -35,6 +36,12 @@ ROWS, TRAJECTORIES, RETRIED, LEARNT, PAID, MANIFEST, SUMMARY, PAGE = (
     "page.html",
 )  # fmt: skip
 SEAL, AFTER = "seal", "after"
+Cell = tuple[str, str, str]
+"""Environment, split, policy."""
+RowKey = tuple[str, str, str, str, int]
+"""A cell, the task and the trial's number."""
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -91,9 +98,18 @@ class EvaluationRow:
     which is no part of the row's bill; or `kept`, why the outcome stays as it was."""
 
     @property
-    def key(self) -> tuple[str, str, str, str, int]:
+    def key(self) -> RowKey:
         """What tells it from every other row of a run."""
         return (self.env, self.split, self.policy, self.task, self.trial)
+
+    @property
+    def cell(self) -> Cell:
+        return (self.env, self.split, self.policy)
+
+    @property
+    def value(self) -> float:
+        """The outcome's value; 0 where it is not known."""
+        return self.right or 0.0
 
     @property
     def nano_usd(self) -> int:
@@ -114,28 +130,51 @@ class EvaluationRow:
         return self.agent_nano_usd / NANO
 
     @property
+    def cents(self) -> float:
+        """Cents that the agent itself spent."""
+        return 100 * self.agent_usd
+
+    @property
     def seconds(self) -> float:
         return self.elapsed_ns / NANO
+
+    @property
+    def minutes(self) -> float:
+        return self.seconds / 60
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Items by a key, in the order in which the keys come."""
+    made: dict[Key, list[Item]] = {}
+    for item in items:
+        made.setdefault(key(item), []).append(item)
+    return made
+
+
+def latest(rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:
+    """One row a trial: the last, where a trial was played again."""
+    return list({row.key: row for row in rows}.values())
 
 
 def bill_of(charges: Sequence[Charge]) -> dict[str, Any]:
     """The fields of a row that follow from its charges."""
-    by_role: dict[str, int] = {}
-    by_tool: dict[str, int] = {}
-    by_model: dict[str, int] = {}
-    tokens: dict[str, list[int]] = {}
+    by_role, by_tool, by_model = (Counter[str]() for _ in range(3))
     for charge in charges:
-        usage = charge.usage
-        by_role[usage.role] = by_role.get(usage.role, 0) + charge.nano_usd
-        by_tool[charge.tool] = by_tool.get(charge.tool, 0) + charge.nano_usd
-        by_model[usage.item] = by_model.get(usage.item, 0) + charge.nano_usd
-        counts = tokens.setdefault(usage.role, [0, 0, 0, 0])
-        for place, count in enumerate(usage.tokens):
-            counts[place] += count
-    estimated = sum(charge.usage.estimated for charge in charges)
-    return {"nano_usd_by_role": by_role, "nano_usd_by_tool": by_tool, "nano_usd_by_model": by_model,
-            "tokens": tokens, "estimated": estimated,
-            "unconfirmed_nano_usd": unconfirmed_nano_usd(charges)}  # fmt: skip
+        by_role[charge.usage.role] += charge.nano_usd
+        by_tool[charge.tool] += charge.nano_usd
+        by_model[charge.usage.item] += charge.nano_usd
+    tokens = {
+        role: [sum(counts) for counts in zip(*(charge.usage.tokens for charge in some), strict=True)]
+        for role, some in grouped(charges, lambda charge: charge.usage.role).items()
+    }
+    return {
+        "nano_usd_by_role": dict(by_role),
+        "nano_usd_by_tool": dict(by_tool),
+        "nano_usd_by_model": dict(by_model),
+        "tokens": tokens,
+        "estimated": sum(charge.usage.estimated for charge in charges),
+        "unconfirmed_nano_usd": unconfirmed_nano_usd(charges),
+    }
 
 
 def line_of(row: EvaluationRow, after: str | None = None) -> bytes:
@@ -190,17 +229,16 @@ def read_rows(path: str | Path, *, sealed: bool = False) -> Iterator[EvaluationR
             raise ConfigError(f"{file}, line {number}: expected a row of an evaluation ({err!s:.100})") from None
 
 
-def read_learnt(folder: Path) -> dict[tuple[str, str, str], int]:
-    """What policies that learn first have paid for it, in nano-dollars, by environment, split and policy."""
-    paid: dict[tuple[str, str, str], int] = {}
+def read_learnt(folder: Path) -> dict[Cell, int]:
+    """What policies that learn first have paid for it, in nano-dollars."""
+    paid: Counter[Cell] = Counter()
     for cell, nano_usd, _ in learnt_lines(folder):
-        paid[cell] = paid.get(cell, 0) + nano_usd
-    return paid
+        paid[cell] += nano_usd
+    return dict(paid)
 
 
-def learnt_lines(folder: Path) -> Iterator[tuple[tuple[str, str, str], int, str]]:
-    """Each line of it: environment, split and policy; nano-dollars; and the process that paid. One that a kill tore is
-    passed over."""
+def learnt_lines(folder: Path) -> Iterator[tuple[Cell, int, str]]:
+    """Each line of it: whose it is, nano-dollars, and the process that paid. One that a kill tore is passed over."""
     file = folder / LEARNT
     for line in file.read_bytes().splitlines() if file.is_file() else ():
         if not line.endswith(b"}"):

@@ -13,20 +13,33 @@ import json
 import os
 import platform
 import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime
 from importlib import metadata, resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from toolorchestra.agents.evaluation.rows import MANIFEST, ROWS, SUMMARY, TRAJECTORIES, EvaluationRow, read_rows
-from toolorchestra.agents.evaluation.summary import Cell, latest
+from toolorchestra.agents.evaluation.rows import (
+    MANIFEST,
+    ROWS,
+    SUMMARY,
+    TRAJECTORIES,
+    Cell,
+    EvaluationRow,
+    RowKey,
+    grouped,
+    latest,
+    line_of,
+    read_rows,
+)
+from toolorchestra.agents.evaluation.summary import read_planned, summarise
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.files import write_json
 from toolorchestra.envs.base.secrets import Address
 from toolorchestra.envs.domains.questions.source import QaSource
-from toolorchestra.envs.models.endpoints import Served
 from toolorchestra.envs.money.prices import ORCHESTRATOR
 from toolorchestra.envs.tools.backends import EMBEDDED, NamedBackends
 
@@ -37,15 +50,11 @@ if TYPE_CHECKING:
 _NAMED_FILES = ("experts", "recordings", "tasks_path", "reference")
 """Arguments of task sources that name a file or a folder."""
 _HOW_LONG = ("deadline_seconds", "patience_seconds", "queue_seconds", "retries", "reply_bytes")
-_PASSED_OVER = ("__pycache__",)
 
 
 def made_with(contests: Iterable[Contest]) -> dict[str, str]:
     """Digests by what they are of, in words that an error can name."""
-    found: dict[str, str] = {}
-    for contest in contests:
-        found.update(_parts(contest))
-    return dict(sorted(found.items()))
+    return dict(sorted(part for contest in contests for part in _parts(contest)))
 
 
 def require_all(folder: Path, rows: Sequence[EvaluationRow]) -> None:
@@ -57,16 +66,11 @@ def require_all(folder: Path, rows: Sequence[EvaluationRow]) -> None:
     except (ValueError, TypeError, LookupError) as err:
         raise ConfigError(f"{path}: expected the figures of a run ({err!s:.80})") from None
     for cell, ended in there.items():
-        if (left := sum(row.status == "ended" for row in rows if (row.env, row.split, row.policy) == cell)) < ended:
+        if (left := sum(row.status == "ended" for row in rows if row.cell == cell)) < ended:
             raise ConfigError(
                 f"{folder}: {ROWS} has {left} ended trials of {' '.join(cell)}, and {SUMMARY} was made of {ended}: put "
                 f"the lines back; or take {SUMMARY} out, and they are played again"
             )
-
-
-def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What is not as it was."""
-    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
 
 
 def _parts(contest: Contest) -> Iterator[tuple[str, str]]:
@@ -107,12 +111,9 @@ def _of_path(path: Path) -> str:
     """Digest of a file, or of all files of a folder with their names."""
     if path.is_file():
         return _digest(_pieces(path))
-    inside = sorted(one for one in path.rglob("*") if one.is_file() and not _passed_over(one.relative_to(path)))
-    return _digest(part for one in inside for part in (f"\x1e{one.relative_to(path)}\x1f".encode(), *_pieces(one)))
-
-
-def _passed_over(path: Path) -> bool:
-    return any(part in _PASSED_OVER or part.startswith(".") for part in path.parts)
+    inside = sorted(one.relative_to(path) for one in path.rglob("*") if one.is_file())
+    kept = [one for one in inside if not any(part == "__pycache__" or part.startswith(".") for part in one.parts)]
+    return _digest(part for one in kept for part in (f"\x1e{one}\x1f".encode(), *_pieces(path / one)))
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
@@ -138,7 +139,8 @@ def _of_backends(wanted: NamedBackends) -> Iterator[tuple[str, str]]:
         for name, endpoint in endpoints.endpoints.items():
             yield f"backends: endpoint {name}", _digest([endpoint.address.url.encode()])
         for name, served in endpoints.models.items():
-            yield f"backends: model {name}", _digest([_told(served).encode()])
+            told = {key: value for key, value in _settings(served).items() if key not in _HOW_LONG}
+            yield f"backends: model {name}", _digest([repr(told).encode()])
     yield "backends: judge", _digest([repr(wanted.judges).encode()])
     box = {"kind": wanted.sandbox, "sessions": wanted.sessions, "bounds": _settings(wanted.bounds)}
     yield "backends: sandbox", _digest([repr(box).encode()])
@@ -147,10 +149,6 @@ def _of_backends(wanted: NamedBackends) -> Iterator[tuple[str, str]]:
     if wanted.index not in ("", EMBEDDED) and manifest.is_file():
         searched.append(_of_path(manifest))
     yield "backends: retrieval", _digest(part.encode() for part in searched)
-
-
-def _told(served: Served) -> str:
-    return repr({name: value for name, value in _settings(served).items() if name not in _HOW_LONG})
 
 
 def _settings(row: Any) -> dict[str, Any]:
@@ -207,7 +205,10 @@ def require_same(
     """Raise ConfigError where a run is to go on with files that have changed since. Where that is allowed, or where no
     trial has ended (`begun`), the manifest takes the new digests and says what changed."""
     before = manifest.get(MADE_WITH)
-    if not isinstance(before, Mapping) or not (names := changed(before, made_with)):
+    if not isinstance(before, Mapping):
+        return
+    names = sorted(name for name in before.keys() | made_with.keys() if before.get(name) != made_with.get(name))
+    if not names:
         return
     if begun and not allowed:
         shown = ", ".join(names[:NAMED_CHANGES]) + (f" and {len(names) - NAMED_CHANGES} more" * (len(names) > 3))
@@ -249,9 +250,6 @@ def _revision() -> str:
 # -- rows with their trajectories --------------------------------------------------------------------------------------
 
 
-RowKey = tuple[Any, ...]
-
-
 class PlayedRow(NamedTuple):
     """A trial's row with its trajectory."""
 
@@ -281,13 +279,10 @@ class RunFiles:
         if policy:
             rows = {key: row for key, row in rows.items() if row.policy == policy}
         path = folder / TRAJECTORIES
-        chosen = lines_of_rows(path, rows)
-        lines = {key: line for key, number, line in keyed_trajectories(path) if chosen.get(key) == number}
-        cells: dict[Cell, list[PlayedRow]] = {}
-        for row in sorted(rows.values(), key=lambda row: (row.trial, row.seed)):
-            played = PlayedRow(row, lines.get(row.key, {}))
-            cells.setdefault((row.env, row.split, row.policy), []).append(played)
-        return cls(folder, read_manifest(folder), cells)
+        lines = dict(chosen_trajectories(path, lines_of_rows(path, rows)))
+        ordered = sorted(rows.values(), key=lambda row: (row.trial, row.seed))
+        played = [PlayedRow(row, lines.get(row.key, {})) for row in ordered]
+        return cls(folder, read_manifest(folder), grouped(played, lambda one: one.row.cell))
 
     @property
     def begun(self) -> datetime:
@@ -319,6 +314,27 @@ def read_manifest(run: Path) -> dict[str, Any]:
     return data
 
 
+@contextmanager
+def made_anew(out: Path) -> Iterator[Path]:
+    """A new folder for a run. It is there when all is written, and no half of it is left."""
+    if out.exists():
+        raise ConfigError(f"{out} is there already; name a new folder")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
+        fresh = Path(scratch) / out.name
+        fresh.mkdir()
+        yield fresh
+        fresh.rename(out)
+
+
+def write_anew(folder: Path, run: Path, rows: Iterable[EvaluationRow], **told: Any) -> None:
+    """Write rows, figures and manifest of a run that was made of another, which is `told` in the manifest."""
+    kept = list(rows)
+    (folder / ROWS).write_bytes(b"".join(map(line_of, kept)))
+    write_json(folder / MANIFEST, {**read_manifest(run), **told})
+    write_json(folder / SUMMARY, summarise(kept, read_planned(run)).to_json())
+
+
 def keyed_trajectories(path: Path) -> Iterator[tuple[RowKey, int, dict[str, Any]]]:
     """Each trajectory with its row's key and its line. A torn last line, left by a kill, is passed over."""
     if not path.is_file():
@@ -340,22 +356,23 @@ def keyed_trajectories(path: Path) -> Iterator[tuple[RowKey, int, dict[str, Any]
             yield (env, split, policy, task, trial), number, data
 
 
-def lines_of_rows(path: Path, rows: Mapping[RowKey, EvaluationRow]) -> dict[RowKey, int]:
-    """The line of each row's trajectory, of which one must be there for each row that has a bill."""
-    found = lines_found(path, rows)
-    if lost := [key for key, row in rows.items() if key not in found and row.nano_usd]:
-        raise ConfigError(
-            f"{len(lost)} of {len(rows)} trials have a bill and no trajectory in {path}, such as {list(lost[0])}: they "
-            "cannot be read in full"
-        )
-    return found
+def chosen_trajectories(path: Path, lines: Mapping[RowKey, int]) -> Iterator[tuple[RowKey, dict[str, Any]]]:
+    """The trajectories in these lines, each with its row's key."""
+    return ((key, line) for key, number, line in keyed_trajectories(path) if lines.get(key) == number)
 
 
-def lines_found(path: Path, rows: Mapping[RowKey, EvaluationRow]) -> dict[RowKey, int]:
-    """The line of each trajectory that is there: of several tries the last with the row's bill, else the last."""
+def lines_of_rows(path: Path, rows: Mapping[RowKey, EvaluationRow], *, lost: bool = False) -> dict[RowKey, int]:
+    """The line of each row's trajectory: of several tries the last with the row's bill, else the last. Unless they may
+    be `lost`, one must be there for each row that has a bill."""
     found: dict[RowKey, tuple[bool, int]] = {}
     for key, number, line in keyed_trajectories(path):
         if key in rows:
             same = sum(charge.get("nano_usd") or 0 for charge in line["charges"]) == rows[key].nano_usd
             found[key] = max(found.get(key, (False, 0)), (same, number))
+    lacking = [key for key, row in rows.items() if key not in found and row.nano_usd]
+    if lacking and not lost:
+        raise ConfigError(
+            f"{len(lacking)} of {len(rows)} trials have a bill and no trajectory in {path}, such as "
+            f"{list(lacking[0])}: they cannot be read in full"
+        )
     return {key: number for key, (_, number) in found.items()}

@@ -18,7 +18,9 @@ from toolorchestra.agents.evaluation.rows import (
     RETRIED,
     ROWS,
     TRAJECTORIES,
+    Cell,
     EvaluationRow,
+    RowKey,
     bill_of,
     chained,
     learnt_lines,
@@ -46,7 +48,6 @@ from toolorchestra.envs.money.journal import SpendJournal
 from toolorchestra.envs.money.ledger import NO_REPLIES, Replies
 from toolorchestra.envs.wrappers.record import trajectory_line
 
-RunKey = tuple[str, str, str, str, int]
 LEAST_ROWS = 10
 SILENT = 5
 """Replies without a word that tell that a model is not as it should be, where it never said one."""
@@ -63,10 +64,14 @@ class Contest:
     player: Player
     trials: Sequence[Trial]
 
+    @property
+    def cell(self) -> Cell:
+        return (self.env, self.split, self.policy)
 
-def planned_of(contests: Sequence[Contest]) -> dict[tuple[str, str, str], int]:
-    """How many trials there are to be, by environment, split and policy."""
-    return {(one.env, one.split, one.policy): len(one.trials) for one in contests}
+
+def planned_of(contests: Sequence[Contest]) -> dict[Cell, int]:
+    """How many trials there are to be."""
+    return {one.cell: len(one.trials) for one in contests}
 
 
 def simulated(contests: Sequence[Contest]) -> bool:
@@ -94,14 +99,14 @@ class EvaluationRun:
 
     folder: Path | None = None
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    rows: dict[RunKey, EvaluationRow] = field(default_factory=dict)
+    rows: dict[RowKey, EvaluationRow] = field(default_factory=dict)
     learnt: tuple[str, ...] = ()
     """What players that learn first paid for it, in words."""
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
     last_session: str = ""
     """The process that learnt last in this folder, this one aside."""
-    learning: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    """The same in nano-dollars, by environment, split and policy."""
+    learning: dict[Cell, int] = field(default_factory=dict)
+    """The same in nano-dollars."""
     ended_by: BaseException | None = None
     """What broke the run off."""
     stop_after: float | None = None
@@ -128,8 +133,9 @@ class EvaluationRun:
         """A new run; or with `resume` the folder's, with all of its rows. What is asked must be the same, and so must
         the files that it is made with, unless `allow_changed`. Whoever opens a folder that others may open too holds
         it meanwhile: see envs.base.files."""
+        cached = bool(asked.get("cache"))
         if folder is None:
-            return cls(cached=bool(asked.get("cache")))
+            return cls(cached=cached)
         there = (folder / MANIFEST).is_file()
         if there and not resume:
             raise ConfigError(
@@ -140,7 +146,7 @@ class EvaluationRun:
         if there:
             manifest = whole_manifest(folder)
             require_asked(manifest, asked, folder)
-            run = cls(folder, manifest["run_id"], cached=bool(asked.get("cache")))
+            run = cls(folder, manifest["run_id"], cached=cached)
             rows = list(read_rows(folder, sealed=True)) if (folder / ROWS).is_file() else []
             require_all(folder, rows)
             begun = any(row.status == "ended" for row in rows)
@@ -149,38 +155,50 @@ class EvaluationRun:
             run._take_up_paid(contests)
             return run
         folder.mkdir(parents=True, exist_ok=True)
-        run = cls(folder, cached=bool(asked.get("cache")))
-        planned = [[*cell, count] for cell, count in planned_of(contests).items()]
-        versions = {one.env: str(one.made.source.version) for one in contests if hasattr(one.made.source, "version")}
-        tasks = {f"{one.env} {one.split}": list(dict.fromkeys(trial.task for trial in one.trials)) for one in contests}
-        told = {
-            "planned": planned,
-            "task_versions": versions,
+        run = cls(folder, cached=cached)
+        manifest = {
+            "run_id": run.run_id,
+            "asked": asked,
+            MADE_WITH: digests,
+            "planned": [[*cell, count] for cell, count in planned_of(contests).items()],
+            "task_versions": {
+                one.env: str(one.made.source.version) for one in contests if hasattr(one.made.source, "version")
+            },
             "simulated": simulated(contests),
             "left_out": left_out(contests),
-            "tasks": tasks,
+            "tasks": {
+                f"{one.env} {one.split}": [*dict.fromkeys(trial.task for trial in one.trials)] for one in contests
+            },
+            **surroundings(),
         }
-        manifest = {"run_id": run.run_id, "asked": asked, MADE_WITH: digests, **told, **surroundings()}
         write_json(folder / MANIFEST, manifest)
         run._take_up_paid(contests)
         return run
 
     def _take_up(self, there: Sequence[EvaluationRow]) -> None:
-        """Go on with the rows of a folder."""
+        """Go on with the rows of a folder. Those of trials that failed or were cut go to a file of their own, for they
+        are played again; what they cost was paid. Lines that a kill tore go."""
         assert self.folder is not None
-        _rewrite(self.folder / RETRIED, lambda row: True)  # without a line that a kill tore
+        aside = self.folder / RETRIED
+        _rewrite(aside, lambda row: True)
         self.rows = {row.key: row for row in there if row.status == "ended"}
         for row in self.rows.values():
             self._count(row)
         self.learning = read_learnt(self.folder)
         self.last_session = next((session for *_, session in reversed([*learnt_lines(self.folder)])), "")
-        self._set_aside([row for row in there if row.status != "ended"])
+        known = {(row.key, row.digest) for row in self._set_aside()}
+        for row in there:
+            if row.status != "ended" and (row.key, row.digest) not in known:  # else a kill came before what follows
+                append_line(aside, line_of(row))
+        self._write_rows()
+        kept = {tuple(key) for key in self.rows}
+        _rewrite(self.folder / TRAJECTORIES, lambda row: tuple(row.get("key", ())) in kept)
 
     def _take_up_paid(self, contests: Sequence[Contest]) -> None:
         """Begin the journal of what is paid; what a kill has left there is kept as plays that were broken off."""
         assert self.folder is not None
-        path, aside = self.folder / PAID, self.folder / RETRIED
-        known = {row.digest for row in read_rows(aside)} if aside.is_file() else set()
+        path = self.folder / PAID
+        known = {row.digest for row in self._set_aside()}
         seeds = {trial.key: trial.seed for contest in contests for trial in contest.trials}
         for payer, charges in SpendJournal.left(path).items():
             if not payer:
@@ -196,31 +214,23 @@ class EvaluationRun:
                     *key, seeds.get(key, 0), "cut", None, failure="broken off by a kill", **bill_of(charges),
                     sheet=charges[0].sheet, digest=digest,
                 )  # fmt: skip
-                append_line(aside, line_of(row))
+                append_line(self.folder / RETRIED, line_of(row))
         if path.is_file() or any(getattr(one.made.source, "backing", None) is not None for one in contests):
             self.journal = SpendJournal(path)
             self.journal.clear()
 
-    def payer(self, key: RunKey) -> str:
+    def _set_aside(self) -> list[EvaluationRow]:
+        """The rows of plays that do not count."""
+        path = self.folder / RETRIED if self.folder is not None else None
+        return list(read_rows(path)) if path is not None and path.is_file() else []
+
+    def payer(self, key: RowKey) -> str:
         """Name of who pays for a trial, as cassettes and the journal call it."""
         return f"{self.run_id}|{'|'.join(map(str, key))}"
 
     def _closed(self, payer: str) -> None:
         if self.journal is not None:
             self.journal.closed(payer)
-
-    def _set_aside(self, again: Sequence[EvaluationRow]) -> None:
-        """Rows of trials that failed or were cut go to a file of their own, for they are played again; what they cost
-        was paid. Lines that a kill tore go."""
-        assert self.folder is not None
-        aside = self.folder / RETRIED
-        known = {(row.key, row.digest) for row in read_rows(aside)} if aside.is_file() else set()
-        for row in again:
-            if (row.key, row.digest) not in known:  # else a kill came between this and what follows
-                append_line(aside, line_of(row))
-        self._write_rows()
-        kept = {tuple(key) for key in self.rows}
-        _rewrite(self.folder / TRAJECTORIES, lambda row: tuple(row.get("key", ())) in kept)
 
     @property
     def nano_usd(self) -> int:
@@ -233,11 +243,9 @@ class EvaluationRun:
     @property
     def unconfirmed_nano_usd(self) -> int:
         """The part of it that nobody has confirmed: requests that went out and were not read to the end."""
-        aside = self.folder / RETRIED if self.folder is not None else None
-        before = read_rows(aside) if aside is not None and aside.is_file() else ()
-        return sum(row.unconfirmed_nano_usd for row in (*before, *self.rows.values()))
+        return sum(row.unconfirmed_nano_usd for row in (*self._set_aside(), *self.rows.values()))
 
-    def add_learning(self, cell: tuple[str, str, str], nano_usd: int) -> None:
+    def add_learning(self, cell: Cell, nano_usd: int) -> None:
         """Keep what a player that learns first has paid for a play, whether that got to its end or not."""
         if not nano_usd:
             return
@@ -250,12 +258,11 @@ class EvaluationRun:
         """Note that no play of a train task is in flight any more: all that they paid is kept."""
         self._closed("")
 
-    def retried(self) -> dict[RunKey, int]:
+    def retried(self) -> dict[RowKey, int]:
         """Cost by trial of plays that do not count."""
-        paid: dict[RunKey, int] = {}
-        if self.folder is not None and (self.folder / RETRIED).is_file():
-            for row in read_rows(self.folder / RETRIED):
-                paid[row.key] = self._both(paid.get(row.key, 0), row.nano_usd)
+        paid: dict[RowKey, int] = {}
+        for row in self._set_aside():
+            paid[row.key] = self._both(paid.get(row.key, 0), row.nano_usd)
         return paid
 
     def _both(self, before: int, again: int) -> int:

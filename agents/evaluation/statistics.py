@@ -8,7 +8,7 @@ seed, so the same rows give the same figures.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -53,6 +53,13 @@ class TaskTally:
     """Known outcomes of 1."""
     known: int
     trials: int
+
+    @classmethod
+    def of(cls, outcomes: Iterable[float | None], missing: int = 0) -> TaskTally:
+        """Sum up outcomes, None for one that is not known. Trials that were never played are `missing`."""
+        every = list(outcomes)
+        known = [value for value in every if value is not None]
+        return cls(math.fsum(known), sum(v >= 1.0 for v in known), len(known), len(every) + missing)
 
     @property
     def unknown(self) -> int:
@@ -137,19 +144,14 @@ def share_of(tallies: Sequence[TaskTally], z: float = Z) -> Share:
 
 def pass_hat(trials: int, solved: int, k: int) -> float:
     """The chance that k trials drawn of these are all solved: C(solved, k) / C(trials, k)."""
-    _check_k(trials, k)
+    if not 1 <= k <= trials:
+        raise ValueError(f"k from 1 to the {trials} trials of a task expected, got {k}")
     return math.comb(solved, k) / math.comb(trials, k)
 
 
 def pass_at(trials: int, solved: int, k: int) -> float:
     """The chance that one of k trials drawn of these is solved: 1 - C(trials - solved, k) / C(trials, k)."""
-    _check_k(trials, k)
-    return 1.0 - math.comb(trials - solved, k) / math.comb(trials, k)
-
-
-def _check_k(trials: int, k: int) -> None:
-    if not 1 <= k <= trials:
-        raise ValueError(f"k from 1 to the {trials} trials of a task expected, got {k}")
+    return 1.0 - pass_hat(trials, trials - solved, k)
 
 
 def pass_rates(tallies: Sequence[TaskTally], of: Callable[[int, int, int], float]) -> dict[int, Interval]:
@@ -274,24 +276,19 @@ def paired_share_interval(left: Sequence[TaskTally], right: Sequence[TaskTally],
     clustered Wilson intervals, with the correlation of the tasks."""
     if not left:
         return Interval(-1.0, 1.0)
-    (p, (a, b)), (q, (c, d)) = (_with_limits(some, z) for some in (left, right))
-    together = _correlation([t.right / t.trials for t in left], [t.right / t.trials for t in right])
+    one, other = share_of(left, z), share_of(right, z)
+    p, q = one.low, other.low
+    apart = [np.array([t.right / t.trials for t in some]) for some in (left, right)]
+    first, second = (values - np.mean(values) for values in apart)
+    size = math.sqrt(float((first**2).sum()) * float((second**2).sum()))
+    together = float((first * second).sum()) / size if size > 1e-12 else 0.0
 
-    def reach(one: float, other: float) -> float:
-        return math.sqrt(max(0.0, one * one - 2 * together * one * other + other * other))
+    def reach(a: float, b: float) -> float:
+        return math.sqrt(max(0.0, a * a - 2 * together * a * b + b * b))
 
-    return Interval(max(-1.0, q - p - reach(q - c, b - p)), min(1.0, q - p + reach(d - q, p - a)))
-
-
-def _with_limits(tallies: Sequence[TaskTally], z: float) -> tuple[float, tuple[float, float]]:
-    share = share_of(tallies, z)
-    return share.low, (share.interval.low, share.interval.high)
-
-
-def _correlation(left: Sequence[float], right: Sequence[float]) -> float:
-    one, other = (np.array(values) - np.mean(values) for values in (left, right))
-    size = math.sqrt(float((one**2).sum()) * float((other**2).sum()))
-    return float((one * other).sum()) / size if size > 1e-12 else 0.0
+    low = q - p - reach(q - other.interval.low, one.interval.high - p)
+    high = q - p + reach(other.interval.high - q, p - one.interval.low)
+    return Interval(max(-1.0, low), min(1.0, high))
 
 
 def sign_test(better: int, worse: int) -> float:

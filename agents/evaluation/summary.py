@@ -13,12 +13,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.evaluation.controllability import PreferenceEffect, controllability_of
 from toolorchestra.agents.evaluation.heldout import preference_score
-from toolorchestra.agents.evaluation.rows import MANIFEST, EvaluationRow
+from toolorchestra.agents.evaluation.rows import MANIFEST, Cell, EvaluationRow, grouped, latest
 from toolorchestra.agents.evaluation.statistics import (
     Interval,
     Share,
@@ -202,8 +203,6 @@ def as_plain(value: Any) -> Any:
 # -- making them of rows -----------------------------------------------------------------------------------------------
 
 
-Cell = tuple[str, str, str]
-"""Environment, split, policy."""
 Planned = Mapping[Cell, int]
 """How many trials were planned."""
 
@@ -218,8 +217,7 @@ def summarise(
     names the policy that preference scores are measured against. `learnt` has what learning cost, in nano-dollars."""
     kept = latest(rows)
     by_cell: dict[Cell, list[EvaluationRow]] = {cell: [] for cell in planned or ()}
-    for row in kept:
-        by_cell.setdefault((row.env, row.split, row.policy), []).append(row)
+    by_cell |= grouped(kept, lambda row: row.cell)
     against = {_same_task(row): row for row in kept if row.policy == baseline} if baseline else {}
     if baseline and not against:
         raise ConfigError(f"no rows of a policy {baseline!r} to measure preferences against; name one of the run's")
@@ -232,18 +230,10 @@ def summarise(
     return RunSummary(tuple(policies), tuple(groups), baseline, controllability_of(kept))
 
 
-def latest(rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:
-    """One row a trial: the last, where a trial was played again."""
-    return list({row.key: row for row in rows}.values())
-
-
 def groups_of(rows: Iterable[EvaluationRow]) -> dict[str, list[EvaluationRow]]:
     """The rows of each group, such as "subject: logic", in the order of their names."""
-    made: dict[str, list[EvaluationRow]] = {}
-    for row in rows:
-        for name, value in row.groups.items():
-            made.setdefault(f"{name}: {value}", []).append(row)
-    return dict(sorted(made.items()))
+    named = ((f"{name}: {value}", row) for row in rows for name, value in row.groups.items())
+    return {name: [row for _, row in some] for name, some in sorted(grouped(named, lambda one: one[0]).items())}
 
 
 def read_planned(folder: str | Path) -> Planned | None:
@@ -269,7 +259,7 @@ def tallies_of(rows: Sequence[EvaluationRow], unplayed: int = 0) -> list[TaskTal
     for some in by_task.values():
         missing = min(unplayed, most - len(some))
         unplayed -= missing
-        made.append(tally(some, missing))
+        made.append(TaskTally.of((row.right for row in some), missing))
     while unplayed > 0:
         made.append(TaskTally(0.0, 0, 0, min(most, unplayed)))
         unplayed -= most
@@ -278,26 +268,18 @@ def tallies_of(rows: Sequence[EvaluationRow], unplayed: int = 0) -> list[TaskTal
 
 def tasks_of(rows: Iterable[EvaluationRow]) -> dict[str, list[EvaluationRow]]:
     """The trials of each task, in the order of the tasks' names: figures do not depend on which ended first."""
-    made: dict[str, list[EvaluationRow]] = {}
-    for row in rows:
-        made.setdefault(row.task, []).append(row)
-    return dict(sorted(made.items()))
-
-
-def tally(rows: Sequence[EvaluationRow], missing: int = 0) -> TaskTally:
-    """Sums up the rows of one task. `missing` trials that were never played are counted too."""
-    values = [row.right for row in rows if row.right is not None]
-    return TaskTally(math.fsum(values), sum(v >= 1.0 for v in values), len(values), len(rows) + missing)
+    return dict(sorted(grouped(rows, lambda row: row.task).items()))
 
 
 def _figures(
     cell: Cell, group: str, rows: list[EvaluationRow], planned: int, against: Mapping[Any, EvaluationRow]
 ) -> Figures:
-    trials = _counted(rows, planned)
-    tallies = tallies_of(rows, trials.unplayed)
+    seen, unplayed = Counter(row.status for row in rows), max(0, planned - len(rows))
+    trials = TrialCounts(len(rows) + unplayed, seen["ended"], seen["failed"], seen["cut"], unplayed)
+    tallies = tallies_of(rows, unplayed)
     ended = [row for row in rows if row.status == "ended"]
-    calls, by_model = _calls(ended)
     n = len(ended) or 1
+    by_model = _calls_by_model(ended)
     most, share = most_used(by_model)
     return Figures(
         *cell,
@@ -308,13 +290,13 @@ def _figures(
         of_played=share_of(tallies_of(rows)),
         pass_hat=pass_rates(tallies, pass_hat),
         pass_at=pass_rates(tallies, pass_at),
-        cents=_spread(ended, lambda row: 100 * row.agent_usd),
-        minutes=_spread(ended, lambda row: row.seconds / 60),
+        cents=_spread(ended, attrgetter("cents")),
+        minutes=_spread(ended, attrgetter("minutes")),
         cents_per_solved=_solved_cost(rows),
         cents_by_role={role: 100 * nano / NANO / n for role, nano in _summed(ended, "nano_usd_by_role").items()},
         tokens=_tokens(ended),
         turns=sum(row.turns for row in ended) / n if ended else None,
-        calls={key: count / n for key, count in calls.items()},
+        calls={key: count / n for key, count in _summed(ended, "calls").items()},
         calls_by_model={model: count / n for model, count in by_model.items()},
         replies=_replies(rows),
         entropy=entropy(by_model),
@@ -329,12 +311,6 @@ def _figures(
     )
 
 
-def _counted(rows: Sequence[EvaluationRow], planned: int) -> TrialCounts:
-    seen = Counter(row.status for row in rows)
-    unplayed = max(0, planned - len(rows))
-    return TrialCounts(len(rows) + unplayed, seen["ended"], seen["failed"], seen["cut"], unplayed)
-
-
 def _spread(rows: Sequence[EvaluationRow], of: Callable[[EvaluationRow], float]) -> Spread | None:
     values = [of(row) for row in rows]
     median, p95 = quantile(values, 0.5), quantile(values, 0.95)
@@ -347,20 +323,15 @@ def _spread(rows: Sequence[EvaluationRow], of: Callable[[EvaluationRow], float])
 
 
 def _solved_cost(rows: Sequence[EvaluationRow]) -> SolvedCost:
-    by_task = tasks_of(rows)
-    cents = [100 * sum(row.agent_nano_usd for row in some) / NANO for some in by_task.values()]
-    solved = [tally(some).solved for some in by_task.values()]
-    if not sum(solved) and not any(row.right is None for row in rows):
+    cents = [100 * sum(row.agent_nano_usd for row in some) / NANO for some in tasks_of(rows).values()]
+    tallies = tallies_of(rows)
+    solved, perhaps = [one.solved for one in tallies], [one.high().solved for one in tallies]
+    if not sum(perhaps):
         return SolvedCost(math.inf, math.inf, Interval(math.inf, math.inf))
-    perhaps = [tally(some).high().solved for some in by_task.values()]
     interval = ratio_interval(cents, solved)
     if perhaps != solved:
         interval = interval.union(ratio_interval(cents, perhaps))
-    return SolvedCost(_ratio(sum(cents), sum(perhaps)), _ratio(sum(cents), sum(solved)), interval)
-
-
-def _ratio(above: float, below: float) -> float:
-    return above / below if below else math.inf
+    return SolvedCost(sum(cents) / sum(perhaps), sum(cents) / sum(solved) if sum(solved) else math.inf, interval)
 
 
 def _summed(rows: Sequence[EvaluationRow], name: str) -> dict[str, int]:
@@ -371,23 +342,18 @@ def _summed(rows: Sequence[EvaluationRow], name: str) -> dict[str, int]:
 
 
 def _tokens(rows: Sequence[EvaluationRow]) -> dict[str, dict[str, float]]:
-    made: dict[str, list[int]] = {}
-    for row in rows:
-        for role, counts in row.tokens.items():
-            sums = made.setdefault(role, [0] * len(CLASSES))
-            for place, count in enumerate(counts):
-                sums[place] += count
-    return {role: dict(zip(CLASSES, (n / len(rows) for n in sums), strict=True)) for role, sums in sorted(made.items())}
+    by_role = grouped(((role, counts) for row in rows for role, counts in row.tokens.items()), lambda one: one[0])
+    sums = {role: map(sum, zip(*(counts for _, counts in some), strict=True)) for role, some in by_role.items()}
+    return {role: dict(zip(CLASSES, (n / len(rows) for n in of), strict=True)) for role, of in sorted(sums.items())}
 
 
-def _calls(rows: Sequence[EvaluationRow]) -> tuple[dict[str, int], dict[str, int]]:
-    """Calls by countable key, and by model for the keys that have one."""
-    models: Counter[str] = Counter()
+def _calls_by_model(rows: Sequence[EvaluationRow]) -> dict[str, int]:
+    made: Counter[str] = Counter()
     for row in rows:
         for key, count in row.calls.items():
             if model := row.models.get(key):
-                models[model] += count
-    return _summed(rows, "calls"), dict(sorted(models.items()))
+                made[model] += count
+    return dict(sorted(made.items()))
 
 
 def _replies(rows: Iterable[EvaluationRow]) -> dict[str, Replies]:
@@ -402,12 +368,12 @@ def _same_task(row: EvaluationRow) -> tuple[str, str, str, int]:
     return (row.env, row.split, row.task, row.trial)
 
 
-def measure_of(row: EvaluationRow) -> Measure:
+def _measure(row: EvaluationRow) -> Measure:
     """A row as rewards look at it."""
-    return Measure(row.right or 0.0, row.agent_usd, row.seconds, row.calls, failed=row.right is None)
+    return Measure(row.value, row.agent_usd, row.seconds, row.calls, failed=row.right is None)
 
 
-def preference_of(row: EvaluationRow) -> Preference:
+def _preference_of(row: EvaluationRow) -> Preference:
     """The user's preference; the outcome alone where there was none."""
     weights = dict(row.preference.get("weights", {}))
     if not weights:
@@ -420,7 +386,7 @@ def _preference(rows: Sequence[EvaluationRow], against: Mapping[Any, EvaluationR
     if not against:
         return None
     scores = [
-        preference_score(measure_of(row), measure_of(other), preference_of(row))
+        preference_score(_measure(row), _measure(other), _preference_of(row))
         for row in rows
         if (other := against.get(_same_task(row))) is not None
         and None not in (row.right, other.right)

@@ -9,12 +9,11 @@ import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from toolorchestra.agents.evaluation.controllability import NO_PREFERENCE, PreferenceEffect
-from toolorchestra.agents.evaluation.rows import EvaluationRow
+from toolorchestra.agents.evaluation.rows import EvaluationRow, grouped
 from toolorchestra.agents.evaluation.statistics import Interval, Share
-from toolorchestra.agents.evaluation.summary import Figures, RunSummary, SolvedCost, Spread
+from toolorchestra.agents.evaluation.summary import Figures, RunSummary
 from toolorchestra.envs.money.ledger import Replies
 from toolorchestra.envs.money.prices import CLASSES, ROLES
 
@@ -51,93 +50,68 @@ def _written(
 
 def as_csv(summary: RunSummary) -> str:
     """One line for each policy and group; empty cells where there is no figure."""
-    figures = [*summary.policies, *summary.groups]
-    rows = [_flat(one) for one in figures]
+    return _csv_of([_flat(one) for one in (*summary.policies, *summary.groups)])
+
+
+def _csv_of(rows: Sequence[Mapping[str, object]]) -> str:
+    """A line a row; a column for each name that any of them has."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     return csv_text([names, *([row.get(name, "") for name in names] for row in rows)])
 
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:
     """Lines of CSV. A text that a spreadsheet would take for a formula gets an apostrophe in front."""
+
+    def harmless(cell: object) -> object:
+        return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+
     file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows([_harmless(cell) for cell in row] for row in rows)
+    csv.writer(file, lineterminator="\n").writerows(map(harmless, row) for row in rows)
     return file.getvalue()
 
 
-def _harmless(cell: object) -> object:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
-
-
 def _tables(policies: Sequence[Figures], groups: Sequence[Figures]) -> list[Table]:
-    made = [_main(policies), _spreads(policies)]
+    by_group = [[f.group, *_main(f)] for f in sorted(groups, key=lambda f: f.group)]
+    made = [[_MAIN, *map(_main, policies)], _spreads(policies)]
     if any(f.pass_hat and max(f.pass_hat) > 1 for f in policies):
         made.append(_pass_rates(policies))
-    if groups:
-        made.append(_groups(groups))
+    made.append([["group", *_MAIN], *by_group])
     if any(f.calls for f in policies):
         made += [_mean_calls("calls a trial, by tool", policies, lambda f: f.calls), _choices(policies)]
     made += [_replies(policies), _money(policies), _tokens(policies)]
     return [table for table in made if len(table) > 1]
 
 
-def _main(figures: Sequence[Figures]) -> Table:
-    head = ["policy", "n", "known", "accuracy %", "95 %", "¢", "¢/solved", "95 %", "min"]
-    return [head, *([f.policy, *_main_cells(f)] for f in figures)]
+_MAIN = ["policy", "n", "known", "accuracy %", "95 %", "¢", "¢/solved", "95 %", "min"]
 
 
-def _main_cells(f: Figures) -> list[str]:
+def _main(f: Figures) -> list[str]:
     share, cost = f.accuracy, f.cents_per_solved
-    played = f.cents is not None
-    return [
-        str(f.trials.planned),
-        str(f.trials.ended),
-        in_percent(share),
-        percents(share.interval),
-        number(f.cents.mean) if f.cents else "-",
-        _solved(cost) if played else "-",
-        between(cost.interval) if played else "-",
-        number(f.minutes.mean) if f.minutes else "-",
-    ]
+    known = [f.policy, str(f.trials.planned), str(f.trials.ended), in_percent(share), percents(share.interval)]
+    if f.cents is None or f.minutes is None:
+        return [*known, "-", "-", "-", "-"]
+    solved = number(cost.high) if cost.low == cost.high else between(Interval(cost.low, cost.high))
+    return [*known, number(f.cents.mean), solved, between(cost.interval), number(f.minutes.mean)]
 
 
-def _groups(figures: Sequence[Figures]) -> Table:
-    head, *_ = _main(())
-    by_group = sorted(figures, key=lambda f: f.group)
-    return [["group", *head], *([f.group, f.policy, *_main_cells(f)] for f in by_group)]
-
-
-def _spreads(figures: Sequence[Figures]) -> Table:
+def _spreads(figures: Sequence[Figures]) -> list[list[str]]:
     names = [f"{name} {of}" for name in ("¢", "min") for of in ("95 %", "median", "p95")]
-    head = ["a trial", *names, "turns"]
-    rows = [
-        [f.policy, *_spread(f.cents), *_spread(f.minutes), number(f.turns or 0.0)]
-        for f in figures
-        if f.cents and f.minutes
-    ]
-    return [head, *rows]
+    made = [["a trial", *names, "turns"]]
+    for f in figures:
+        both = [spread for spread in (f.cents, f.minutes) if spread is not None]
+        cells = [[between(one.interval), number(one.median), number(one.p95)] for one in both]
+        made += [[f.policy, *(cell for some in cells for cell in some), number(f.turns or 0.0)]] if both else []
+    return made
 
 
-def _spread(found: Spread) -> list[str]:
-    return [between(found.interval), number(found.median), number(found.p95)]
-
-
-def _solved(cost: SolvedCost) -> str:
-    return number(cost.high) if cost.low == cost.high else between(Interval(cost.low, cost.high))
-
-
-def _pass_rates(figures: Sequence[Figures]) -> Table:
+def _pass_rates(figures: Sequence[Figures]) -> list[list[str]]:
     ks = sorted({k for f in figures for k in f.pass_hat})
     shown = [k for k in ks if k <= 4 or k == ks[-1] or k == 8]
-    head = ["policy", *(f"pass^{k}" for k in shown), *(f"pass@{k}" for k in shown if k > 1)]
-    rows = [
-        [
-            f.policy,
-            *(_rate(f.pass_hat.get(k)) for k in shown),
-            *(_rate(f.pass_at.get(k)) for k in shown if k > 1),
-        ]
-        for f in figures
-    ]
-    return [head, *rows]
+    made = [["policy", *(f"pass^{k}" for k in shown), *(f"pass@{k}" for k in shown if k > 1)]]
+    for f in figures:
+        rates = [*(f.pass_hat.get(k) for k in shown), *(f.pass_at.get(k) for k in shown if k > 1)]
+        made.append([f.policy, *map(_rate, rates)])
+    return made
 
 
 def _rate(bounds: Interval | None) -> str:
@@ -146,9 +120,10 @@ def _rate(bounds: Interval | None) -> str:
     return f"{100 * bounds.low:.1f}" if bounds.low == bounds.high else percents(bounds)
 
 
-def _mean_calls(title: str, figures: Sequence[Figures], of: Callable[[Figures], Mapping[str, float]]) -> Table:
-    """A table as the paper's table 15: a row a policy, a column a tool or model. Turned round where there are many
-    columns."""
+def _mean_calls(
+    title: str, figures: Sequence[Figures], of: Callable[[Figures], Mapping[str, float]]
+) -> list[list[str]]:
+    """A table as the paper's table 15, turned round: a row a tool or model, a column a policy."""
     keys = sorted({key for f in figures for key in of(f)})
     return [
         [title, *(f.policy for f in figures)],
@@ -156,23 +131,19 @@ def _mean_calls(title: str, figures: Sequence[Figures], of: Callable[[Figures], 
     ]
 
 
-def _choices(figures: Sequence[Figures]) -> Table:
+def _choices(figures: Sequence[Figures]) -> list[list[str]]:
     calls = _mean_calls("calls a trial, by model", figures, lambda f: f.calls_by_model)
-    if len(calls) == 1:
-        return calls
-    rows = [
-        ["entropy over models, nats", *(f"{f.entropy:.2f}" for f in figures)],
-        ["share of the most used", *(f"{100 * f.most_used_share:.0f} %" for f in figures)],
-    ]
-    return [*calls, *rows]
+    if len(calls) > 1:
+        calls.append(["entropy over models, nats", *(f"{f.entropy:.2f}" for f in figures)])
+        calls.append(["share of the most used", *(f"{100 * f.most_used_share:.0f} %" for f in figures)])
+    return calls
 
 
-def _money(figures: Sequence[Figures]) -> Table:
+def _money(figures: Sequence[Figures]) -> list[list[str]]:
     roles = [role for role in ROLES if any(role in f.cents_by_role for f in figures)]
     learnt = any(f.usd_to_learn for f in figures)
-    head = ["¢ a trial", *(f"{role}" for role in roles), "$ spent", *(["$ to learn"] if learnt else [])]
-    head += ["over budget", "estimated", "preference", "prices"]
-    rows = []
+    head = ["¢ a trial", *roles, "$ spent", *(["$ to learn"] if learnt else [])]
+    rows = [[*head, "over budget", "estimated", "preference", "prices"]]
     for f in figures:
         preference = "-" if f.preference is None else f"{number(f.preference.mean)} of {f.preference.pairs}"
         over = "-" if f.over_budget is None else f"{100 * f.over_budget:.0f} %"
@@ -180,10 +151,10 @@ def _money(figures: Sequence[Figures]) -> Table:
         paid = [f"{f.usd_spent:.4f}", *([f"{f.usd_to_learn:.4f}"] if learnt else [])]
         spent = [*paid, over, str(f.estimated_charges), preference, sheets]
         rows.append([f.policy, *(number(f.cents_by_role.get(role, 0.0)) for role in roles), *spent])
-    return [head, *rows]
+    return rows
 
 
-def _replies(figures: Sequence[Figures]) -> Table:
+def _replies(figures: Sequence[Figures]) -> list[list[str]]:
     """The models whose requests did not all have a good reply."""
     rows = [
         [f.policy, model, str(count.asked), *(f"{100 * n / count.asked:.1f}" for n in count[1:])]
@@ -194,7 +165,7 @@ def _replies(figures: Sequence[Figures]) -> Table:
     return [["without a good reply", "model", "requests", *(f"{name} %" for name in Replies._fields[1:])], *rows]
 
 
-def _tokens(figures: Sequence[Figures]) -> Table:
+def _tokens(figures: Sequence[Figures]) -> list[list[str]]:
     rows = [
         [f"{f.policy} {role}", *(f"{counts[name]:.0f}" for name in CLASSES)]
         for f in figures
@@ -207,14 +178,14 @@ def _controllability(effects: Sequence[PreferenceEffect]) -> Iterable[tuple[str,
     """A table by environment, split and reference: how far each preference was followed in each thing that it names."""
     head = ["preference", "policy", "in", "tasks", "before", "after", "followed %", "95 %", "accuracy"]
     units = {"usd": "¢", "seconds": "s", "calls": "calls %"}
-    for env, split, reference in dict.fromkeys((one.env, one.split, one.reference) for one in effects):
+    places = grouped(effects, lambda one: (one.env, one.split, one.reference))
+    for (env, split, reference), some in places.items():
         rows = []
-        for one in effects:
-            if (one.env, one.split, one.reference) == (env, split, reference):
-                sides = [number((100 if one.measure == "calls" else 1) * n) for n in (one.before, one.after)]
-                far = [_signed(one.followed), f"{_signed(one.interval.low)} to {_signed(one.interval.high)}"]
-                cells = [one.policy, units[one.measure], str(one.tasks), *sides, *far, _signed(one.points)]
-                rows.append([one.preference, *cells])
+        for one in some:
+            sides = [number((100 if one.measure == "calls" else 1) * n) for n in (one.before, one.after)]
+            far = [_signed(one.followed), f"{_signed(one.interval.low)} to {_signed(one.interval.high)}"]
+            cells = [one.policy, units[one.measure], str(one.tasks), *sides, *far, _signed(one.points)]
+            rows.append([one.preference, *cells])
         against = "no preference" if reference == NO_PREFERENCE else f"the preference {reference!r}"
         yield f"{env} {split}, preferences against {against}", [head, *sorted(rows)]
 
@@ -252,28 +223,24 @@ def number(value: float) -> str:
 def aligned(table: Table) -> str:
     """Write as text: the first column to the left, the others to the right. Long names are cut, and columns that do not
     fit beside the others stand below them."""
-    short = [[_cut(cell) for cell in row] for row in table]
-    widths = [max(len(row[place]) for row in short) for place in range(len(short[0]))]
+    plain = [[" ".join(cell.split()) for cell in row] for row in table]
+    short = [[cell if len(cell) <= WIDEST else cell[: WIDEST - 1] + "…" for cell in row] for row in plain]
+    widths = [max(map(len, column)) for column in zip(*short, strict=True)]
     blocks: list[list[int]] = [[]]
     for place in range(1, len(widths)):
         if widths[0] + sum(2 + widths[other] for other in (*blocks[-1], place)) > COLUMNS:
             blocks.append([])
         blocks[-1].append(place)
-    return "\n\n".join("\n".join(_line(row, widths, block) for row in short) for block in blocks)
 
+    def line(row: Sequence[str], places: Sequence[int]) -> str:
+        return "  ".join([row[0].ljust(widths[0]), *(row[place].rjust(widths[place]) for place in places)]).rstrip()
 
-def _line(row: Sequence[str], widths: Sequence[int], places: Sequence[int]) -> str:
-    return "  ".join([row[0].ljust(widths[0]), *(row[place].rjust(widths[place]) for place in places)]).rstrip()
+    return "\n\n".join("\n".join(line(row, block) for row in short) for block in blocks)
 
 
 def wrapped(sentence: str) -> str:
     """Breaks a sentence into lines of at most COLUMNS characters; a longer word stays whole."""
     return textwrap.fill(sentence, COLUMNS, break_long_words=False, break_on_hyphens=False)
-
-
-def _cut(cell: str) -> str:
-    plain = " ".join(cell.split())
-    return plain if len(plain) <= WIDEST else plain[: WIDEST - 1] + "…"
 
 
 def piped(table: Table) -> str:
@@ -341,9 +308,7 @@ _BY_KEY = {
 
 def rows_as_csv(rows: Sequence[EvaluationRow]) -> str:
     """A line a row. What is nested otherwise stands as JSON in its cell."""
-    flat = [_flat_row(row) for row in rows]
-    names = list(dict.fromkeys(name for one in flat for name in one))
-    return csv_text([names, *([one.get(name, "") for name in names] for one in flat)])
+    return _csv_of([_flat_row(row) for row in rows])
 
 
 def rows_as_json(rows: Sequence[EvaluationRow]) -> str:
@@ -354,33 +319,24 @@ def rows_as_json(rows: Sequence[EvaluationRow]) -> str:
 def rows_as_markdown(rows: Sequence[EvaluationRow]) -> str:
     """A table of what a person looks for first."""
     head = ["env", "split", "policy", "task", "trial", "status", "right", "¢", "min", "turns", "calls", "failure"]
-    return piped([head, *map(_cells, rows)])
-
-
-def _cells(row: EvaluationRow) -> list[str]:
-    calls = ", ".join(f"{key} {count}" for key, count in row.calls.items())
-    right = "-" if row.right is None else f"{row.right:g}"
-    bill = [number(100 * row.agent_usd), number(row.seconds / 60)]
-    return [
-        row.env, row.split, row.policy, row.task, str(row.trial), row.status, right, *bill, str(row.turns), calls,
-        row.failure,
-    ]  # fmt: skip
+    table = [head]
+    for row in rows:
+        right = "-" if row.right is None else f"{row.right:g}"
+        calls = ", ".join(f"{key} {count}" for key, count in row.calls.items())
+        bill = [number(row.cents), number(row.minutes)]
+        table.append([*map(str, row.key), row.status, right, *bill, str(row.turns), calls, row.failure])
+    return piped(table)
 
 
 def _flat_row(row: EvaluationRow) -> dict[str, object]:
     flat: dict[str, object] = {}
     for name, value in asdict(row).items():
         if name in _BY_KEY:
-            flat |= _columns(_BY_KEY[name], value)
+            for key, one in value.items():
+                cell = json.dumps(one) if isinstance(one, list | tuple) else one
+                flat[f"{_BY_KEY[name]}{key or 'orchestrator'}"] = cell
         elif isinstance(value, Mapping):
             flat[name] = json.dumps(value, default=str) if value else ""
         else:
             flat[name] = "" if value is None else value
     return flat
-
-
-def _columns(prefix: str, values: Mapping[str, Any]) -> dict[str, object]:
-    return {
-        f"{prefix}{key or 'orchestrator'}": json.dumps(value) if isinstance(value, list | tuple) else value
-        for key, value in values.items()
-    }

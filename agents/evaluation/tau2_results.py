@@ -8,14 +8,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.configuration.environment_options import ChosenEnv, chosen_envs
+from toolorchestra.agents.evaluation.rows import Cell, grouped
 from toolorchestra.agents.evaluation.run_files import PlayedRow, RunFiles, model_of
 from toolorchestra.agents.evaluation.statistics import TaskTally, pass_hat, pass_rates
-from toolorchestra.agents.evaluation.summary import Cell
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2.domain import folder_of
 from toolorchestra.envs.domains.tau2.package import Release, load_release
@@ -58,9 +58,7 @@ def tau2_results(run: RunFiles) -> list[Tau2ResultsFile]:
     for cell, played in run.cells.items():
         if cell[0].partition(",")[0] != TAU2:  # behind a comma stands the setting of a preset
             continue
-        apart: dict[tuple[str, str], list[PlayedRow]] = {}
-        for one in played:
-            apart.setdefault((one.row.task.partition("/")[0], _user(run, one)["kind"]), []).append(one)
+        apart = grouped(played, lambda one: (one.row.task.partition("/")[0], _user(run, one)["kind"]))
         made += [_file(run, cell, domain, some) for (domain, _), some in apart.items()]
     if not made:
         raise ConfigError(
@@ -195,7 +193,7 @@ def submission(files: Sequence[Tau2ResultsFile]) -> dict[str, Any]:
     return {
         "model_name": head.model,
         "organization": "",
-        "submission_date": _today().isoformat(),
+        "submission_date": datetime.now(UTC).date().isoformat(),
         "contact_info": {"email": "", "name": None, "github": None},
         "results": {domain: _figures(one) for domain, one in by_domain.items()},
         "is_new": False,
@@ -208,20 +206,10 @@ def submission(files: Sequence[Tau2ResultsFile]) -> dict[str, Any]:
     }
 
 
-def _today() -> date:
-    return datetime.now(UTC).date()
-
-
 def _figures(one: Tau2ResultsFile) -> Mapping[str, float | None]:
     """pass^k in percent and dollars a trial, of the trials that ended, as the package computes them."""
-    by_task: dict[str, list[float]] = {}
-    for played in one.data["simulations"]:
-        by_task.setdefault(played["task_id"], []).append(played["reward_info"]["reward"])
-    tallies = [
-        TaskTally(sum(rewards), sum(reward >= 1.0 for reward in rewards), len(rewards), len(rewards))
-        for rewards in by_task.values()
-    ]
-    rates = pass_rates(tallies, pass_hat)
+    by_task = grouped(one.data["simulations"], lambda played: played["task_id"]).values()
+    rates = pass_rates([TaskTally.of(played["reward_info"]["reward"] for played in some) for some in by_task], pass_hat)
     made: dict[str, float | None] = {
         f"pass_{k}": 100 * rates[k].low if k in rates else None for k in range(1, MOST_TRIALS + 1)
     }

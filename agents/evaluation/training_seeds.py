@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from toolorchestra.agents.evaluation.rows import EvaluationRow
+from toolorchestra.agents.evaluation.rows import EvaluationRow, grouped
 from toolorchestra.agents.evaluation.statistics import reach_of_seeds
 
 TaskTrial = tuple[str, int]
@@ -44,8 +44,6 @@ def reach_over(
     """How far another training's mean over these trials may be, with 95 %; 0 where there is one training."""
     if len(trainings) < 2 or not keys:
         return 0.0
-    by_task: dict[str, list[TaskTrial]] = {}
-    for key in keys:
-        by_task.setdefault(key[0], []).append(key)
-    means = [[math.fsum(of(rows[key]) for key in some) / len(some) for some in by_task.values()] for rows in trainings]
+    by_task = grouped(keys, lambda key: key[0]).values()
+    means = [[math.fsum(of(rows[key]) for key in some) / len(some) for some in by_task] for rows in trainings]
     return reach_of_seeds(np.array(means))

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from toolorchestra.agents.evaluation.rows import EvaluationRow, Status, bill_of
+from toolorchestra.agents.evaluation.rows import EvaluationRow, RowKey, Status, bill_of, grouped
 from toolorchestra.agents.policies.base import unreal
 from toolorchestra.envs.base.cassette import PAYER
 from toolorchestra.envs.base.errors import ConfigError, Outage, WrongSetting, one_line
@@ -25,7 +25,7 @@ from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 from toolorchestra.envs.wrappers.record import trajectory
 
 if TYPE_CHECKING:
-    from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, RunKey
+    from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun
 
 
 FAILURE_CHARACTERS = 500
@@ -53,7 +53,7 @@ class Trial:
     seed: int
 
     @property
-    def key(self) -> tuple[str, str, str, str, int]:
+    def key(self) -> RowKey:
         """Key as its row has it."""
         return (self.env, self.split, self.policy, self.task, self.number)
 
@@ -73,7 +73,10 @@ def tasks_of(made: EpisodeFactory, tasks: int, seed: int) -> list[tuple[str, int
     comes first of it; of any other they are drawn one by one, by seeds that count on from `seed`."""
     source: Any = made.source
     split = made.settings.split
-    listed = _listed(source, split)
+    try:
+        listed = list(source.ids(split)) if hasattr(source, "ids") else None
+    except (ConfigError, TypeError):  # they are generated without end, or listed by domain alone
+        listed = None
     if listed is not None:
         return [(task, seed + number) for number, task in enumerate(_mixed(source, listed, seed)[:tasks])]
     found: dict[str, int] = {}
@@ -85,38 +88,24 @@ def tasks_of(made: EpisodeFactory, tasks: int, seed: int) -> list[tuple[str, int
 
 
 def _mixed(source: Any, listed: Sequence[str], seed: int) -> list[str]:
-    """Tasks in an order in which each stratum, shuffled, is spread evenly from a random place on."""
-    strata: dict[str, list[str]] = {}
-    for task in listed:
-        strata.setdefault(_stratum(source, task), []).append(task)
+    """Tasks in an order in which those of a subject, or of the domain that their ids begin with, are shuffled and
+    spread evenly from a random place on."""
+
+    def stratum(task: str) -> str:
+        return str(source.question(task).subject) if hasattr(source, "question") else task.partition("/")[0]
+
     rng = random.Random(seed)
     placed: list[tuple[float, str]] = []
-    for some in strata.values():
+    for some in grouped(listed, stratum).values():
         begin = rng.random()
         placed += [((place + begin) / len(some), task) for place, task in enumerate(rng.sample(some, len(some)))]
     return [task for _, task in sorted(placed)]
 
 
-def _stratum(source: Any, task: str) -> str:
-    """The subject of a question, or the domain that a task's id begins with."""
-    return str(source.question(task).subject) if hasattr(source, "question") else task.partition("/")[0]
-
-
-def _listed(source: Any, split: str) -> Sequence[str] | None:
-    """The ids of a split; None where they are generated without end, or listed by domain alone."""
-    if not hasattr(source, "ids"):
-        return None
-    try:
-        return list(source.ids(split))
-    except (ConfigError, TypeError):
-        return None
-
-
 def trials_of(env: str, made: EpisodeFactory, policy: str, tasks: int, seed: int, trials: int) -> list[Trial]:
     """Every trial of a policy on an environment's split: all tasks once, then all of them again, each time with other
     draws. Preference, prices and tools of a task are those of its first trial."""
-    found = tasks_of(made, tasks, seed)
-    split = made.settings.split
+    found, split = tasks_of(made, tasks, seed), made.settings.split
     return [Trial(env, split, policy, task, number, first) for number in range(trials) for task, first in found]
 
 
@@ -180,6 +169,8 @@ def _row(trial: Trial, started: Started, info: Mapping[str, Any], failure: str) 
     outcome = episode.outcome if status == "ended" else None
     evidence = dict(outcome.evidence) if outcome else {}
     told = {**evidence, **started.info["task"]}
+    wish = episode.preference
+    preference = {"kind": wish.kind, "weights": wish.weights(), "sentence": wish.sentence} if wish.sentence else {}
     return EvaluationRow(
         *trial.key[:4],
         trial.number,
@@ -196,10 +187,10 @@ def _row(trial: Trial, started: Started, info: Mapping[str, Any], failure: str) 
         models={offer.alias: offer.model for tool in episode.world.toolbox for offer in tool.offers},
         replies={model: [*count] for model, count in sorted(episode.context.bill.replies.items())},
         groups={name: str(told[name]) for name in _GROUPS if name in told},
-        preference=_preference(episode),
+        preference=preference,
         over_budget_usd=info.get("over_budget_usd", 0.0),
         sheet=episode.sheet.sheet_id,
-        digest=digest_of(episode),
+        digest=_digest_of(episode),
     )
 
 
@@ -211,16 +202,7 @@ def _status(episode: Episode, info: Mapping[str, Any], failure: str) -> Status:
     return "cut" if cut else "failed" if broken else "ended"
 
 
-def _preference(episode: Episode) -> dict[str, Any]:
-    preference = episode.preference
-    return (
-        {"kind": preference.kind, "weights": preference.weights(), "sentence": preference.sentence}
-        if preference.sentence
-        else {}
-    )
-
-
-def digest_of(episode: Episode) -> str:
+def _digest_of(episode: Episode) -> str:
     """Digest of the transcript, every charge and the outcome: equal where two episodes are."""
     parts = [str([dict(m) for m in episode.messages]), str(list(episode.ledger)), str(episode.ledger.elapsed_ns)]
     outcome = episode.outcome
@@ -254,12 +236,9 @@ class Spending:
 
     async def begin(self, trial: Hashable) -> bool:
         """Wait until the trial may begin; False: the cap pays for none any more."""
-        while self._cap is not None:
-            allowed = self._allowed(self._cap)
-            if allowed is not None:
-                if not allowed:
-                    return False
-                break
+        while self._cap is not None and not (allowed := self._allowed(self._cap)):
+            if allowed is False:
+                return False
             self._changed.clear()
             await self._changed.wait()
         self._running[trial] = None
@@ -278,18 +257,13 @@ class Spending:
             insort(self._costs, nano_usd)
         self._changed.set()
 
-    @property
-    def each(self) -> int | None:
-        """What a trial may cost, in nano-dollars; None while nobody knows."""
-        return self._costs[min(len(self._costs) - 1, int(_QUANTILE * len(self._costs)))] if self._costs else None
-
     def _allowed(self, cap: SpendCap) -> bool | None:
         """Whether another may begin now; None: not while these run."""
         if cap.used_up:
             return False
-        each = self.each
-        if each is None:
+        if not self._costs:  # nobody knows what one may cost
             return True if len(self._running) < FIRST_AT_ONCE + self._failed else None
+        each = self._costs[min(len(self._costs) - 1, int(_QUANTILE * len(self._costs)))]
         spent = [episode.ledger.nano_usd if episode is not None else 0 for episode in self._running.values()]
         left = round((cap.usd - cap.spent_usd) * NANO) - sum(max(0, each - own) for own in spent)
         if left >= each:
@@ -309,10 +283,9 @@ class ContestPlay:
         self._run, self._contest, self._watch = run, contest, watch
         self._gates, self._places = Gates(), asyncio.Semaphore(at_once)
         self._cap, self._real = contest.made.rules.spend_cap, not unreal(contest.made)
-        cell = (contest.env, contest.split, contest.policy)
-        ended = [row.nano_usd for row in run.rows.values() if row.key[:3] == cell and row.status == "ended"]
+        ended = [row.nano_usd for row in run.rows.values() if row.cell == contest.cell and row.status == "ended"]
         self._spending = Spending(self._cap, ended)
-        self._episodes: dict[RunKey, Episode] = {}
+        self._episodes: dict[RowKey, Episode] = {}
         self._again = run.retried() if run.cached else {}
         """What trials have cost that a cache bills anew."""
         self._wrong: Exception | None = None

@@ -21,7 +21,7 @@ from toolorchestra.agents.evaluation.heldout import (
     scores,
     standing,
 )
-from toolorchestra.agents.evaluation.simulated_evaluation import played, played_by_tokens
+from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import NAMES, baseline
 from toolorchestra.agents.rollouts.grpo import Measure, Trajectory
 from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts, factory_of, measured
@@ -204,7 +204,7 @@ def test_baselines_are_billed_by_the_tokens_that_the_policy_would_be() -> None:
             """Nothing."""
 
     (policy,) = rollouts(Says()).collect([Job(HLE, factory, 3)])
-    fixed = measured(played_by_tokens(factory, baseline("cheapest"), 3, CHAT))
+    fixed = measured(played(factory, baseline("cheapest"), 3, chat=CHAT))
     assert policy.measure == fixed
     by_characters = measured(played(factory, baseline("cheapest"), 3))
     assert by_characters.usd > fixed.usd
