@@ -7,14 +7,13 @@ file's scale, so that it succeeds as often, and is as long on average, as it is 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from toolorchestra.agents.calibration.experts_fit import FitFile
+from toolorchestra.agents.calibration.experts_fit import FitFile, written
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.questions.datasets import family_of
@@ -77,9 +76,9 @@ class _FileMaker:
             )
         self.rest = packaged(choices.rest_from) if choices.rest_from else {}
         self.offered = roles(tools)
-        self.behind = stand_ins(fit, tools, choices)
-        self.families = families_of(fit, choices)
-        self.told = list(told_of(fit, tools, self.behind, choices))
+        self.behind = _stand_ins(fit, self.offered, choices)
+        self.families = _families_of(fit, choices)
+        self.told = list(self._who_is_who())
 
     def made(self) -> MadeExperts:
         self._refuse()
@@ -90,13 +89,27 @@ class _FileMaker:
         read_experts(data, "the experts that were made")
         return MadeExperts(data, self.told)
 
+    def _who_is_who(self) -> Iterator[str]:
+        """Tell who stands for whom, in sentences."""
+        for role, recorded in self.behind.items():
+            yield f"{_named(role, self.offered)} {DOES[role[1]]} as {recorded!r} did"
+        if unused := [name for name in self.fit.models if name not in self.behind.values()]:
+            yield f"recorded, and behind no expert: {_some(unused)}"
+        for subject, chosen in self.families.items():
+            plays = all(family.strip().lower() == subject or family_of(family) == subject for family in chosen)
+            found = " and ".join(map(repr, chosen)) if subject in self.choices.subjects or plays else ""
+            yield f"{subject}: {found or 'no family of that name, so the mean over all families'}"
+        taken = {family for chosen in self.families.values() for family in chosen}
+        if left := [family for family in self.fit.families if family not in taken]:
+            yield f"recorded families that no subject takes: {', '.join(map(repr, left))}"
+
     # -- what is missing -------------------------------------------------------------------------------------------
 
     def _refuse(self) -> None:
-        lacking = without(self.offered, self.behind)
+        lacking = [_named(role, self.offered) for role in self.offered if role not in self.behind]
         if lacking and not self.rest:
             raise ConfigError(
-                f"no recorded model stands behind {', '.join(lacking)}. Recorded are {some(list(self.fit.models))}: "
+                f"no recorded model stands behind {', '.join(lacking)}. Recorded are {_some([*self.fit.models])}: "
                 "say who stands for whom with stands={EXPERT: MODEL}, take tools without those experts, or take what "
                 f"is missing from packaged experts with rest_from={DEFAULT!r}",
                 command_line=f"--as EXPERT=MODEL, --tools FILE, or {REST_FROM}",
@@ -143,7 +156,11 @@ class _FileMaker:
             computed=rest.computed if rest else 0.0,
             tokens=self._spread("tokens"),
             seconds=self._spread("seconds"),
-            together=self._together(),
+            together=(
+                self.fit.together
+                if self.fit.together is not None
+                else self._law_of_rest("how tokens go with seconds, run by run of a model on a task").together
+            ),
             limit_seconds=MOST_SECONDS,
             refusals=0.0,
             source=f"fit of {self.fit.source or self.fit.where}: {self.fit.rows} runs of {self.fit.tasks} tasks",
@@ -157,11 +174,6 @@ class _FileMaker:
         tied = self.fit.shared.get(f"{measure} with_difficulty") or 0.0
         return LengthSpread(*(round(value or 0.0, 4) for value in (*numbers, tied)))
 
-    def _together(self) -> float:
-        if self.fit.together is not None:
-            return self.fit.together
-        return self._law_of_rest("how tokens go with seconds, run by run of a model on a task").together
-
     # -- the experts -----------------------------------------------------------------------------------------------
 
     def _expert(self, model: str, law: Law) -> dict[str, Any]:
@@ -169,26 +181,19 @@ class _FileMaker:
         recorded = answers or next((self.behind[role] for role in self.offered if role in self.behind
                                     and role[0] == model), None)  # fmt: skip
         stretch = round(self.fit.spread(recorded), 4) if recorded else self.rest[model].stretch
-        everywhere = tuple(self.fit.families)
-        query = self._skill((model, "query"), everywhere, "", law)
-        lengths = {does: self._lengths((model, does), stretch, law) for does in DOES}
-        known = {does: one for does, one in lengths.items() if one}
-        some = known.get("answer") or next(iter(known.values()))
+        lengths = {does: self._lengths((model, does), stretch, law) for does in DOES if (model, does) in self.offered}
+        usual = lengths.get("answer") or next(iter(lengths.values()))
+        luck = self.fit.models[recorded].get("luck_by_strength", 0.0) if recorded else self.rest[model].luck_by_strength
         return {
             "answering": {s: self._skill((model, "answer"), f, s, law) for s, f in self.families.items()},
             "coding": {s: self._skill((model, "code"), f, s, law) for s, f in self.families.items()},
-            "querying": query,
-            "median_tokens": {does: (lengths[does] or some)[0] for does in DOES},
-            "median_seconds": {does: (lengths[does] or some)[1] for does in DOES},
+            "querying": self._skill((model, "query"), tuple(self.fit.families), "", law),
+            "median_tokens": {does: lengths.get(does, usual)[0] for does in DOES},
+            "median_seconds": {does: lengths.get(does, usual)[1] for does in DOES},
             "reasons": self._reasons(model, recorded),
             "stretch": stretch,
-            "luck_by_strength": self._luck_by_strength(model, recorded),
+            "luck_by_strength": float(luck),
         }
-
-    def _luck_by_strength(self, model: str, recorded: str | None) -> float:
-        if recorded is None:
-            return self.rest[model].luck_by_strength
-        return float(self.fit.models[recorded].get("luck_by_strength", 0.0))
 
     def _skill(self, role: Role, families: Sequence[str], subject: str, law: Law) -> float:
         """The skill in one subject; of queries over all. What is taken from packaged experts succeeds as often as
@@ -204,10 +209,8 @@ class _FileMaker:
         skill = {"answer": old.answering, "code": old.coding}[does][subject] if does != "query" else old.querying
         return round(skill * _scale(law, share) / _scale(old.law, old.law.search if does == "query" else 1.0), 4)
 
-    def _lengths(self, role: Role, stretch: float, law: Law) -> tuple[float, float] | None:
-        """Median tokens and seconds; None where nobody asks that of it."""
-        if role not in self.offered:
-            return None
+    def _lengths(self, role: Role, stretch: float, law: Law) -> tuple[float, float]:
+        """Median tokens and seconds."""
         recorded = self.behind.get(role)
         tokens, seconds = (self._median(role, recorded, measure, stretch, law) for measure in _LENGTHS)
         return max(1.0, tokens), max(0.001, seconds)
@@ -272,10 +275,7 @@ def _scale(law: Law, share: float) -> float:
 
 def write_experts(made: MadeExperts, path: Path) -> None:
     """Write the file that `experts=` takes."""
-    try:
-        path.write_text(json.dumps(made.data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    except OSError as err:
-        raise ConfigError(f"the experts cannot be written to {path}: {err.strerror}") from None
+    written(made.data, path, "the experts")
 
 
 # -- who stands for whom ----------------------------------------------------------------------------------------------
@@ -296,9 +296,8 @@ def roles(tools: ToolConfig) -> dict[Role, list[str]]:
     return made
 
 
-def stand_ins(fit: FitFile, tools: ToolConfig, choices: FileOptions) -> dict[Role, str]:
+def _stand_ins(fit: FitFile, offered: Mapping[Role, Sequence[str]], choices: FileOptions) -> dict[Role, str]:
     """The recorded model behind each role that has one: by the user's word, else by the same name for answering."""
-    offered = roles(tools)
     made: dict[Role, str] = {}
     for expert, recorded in choices.stands.items():
         if recorded not in fit.models:
@@ -337,12 +336,7 @@ def _named(role: Role, offered: Mapping[Role, Sequence[str]]) -> str:
     return aliases if aliases == model else f"{aliases} ({model})"
 
 
-def without(offered: Mapping[Role, Sequence[str]], behind: Mapping[Role, str]) -> list[str]:
-    """The experts behind whom nobody stands."""
-    return [_named(role, offered) for role in offered if role not in behind]
-
-
-def families_of(fit: FitFile, choices: FileOptions) -> dict[str, tuple[str, ...]]:
+def _families_of(fit: FitFile, choices: FileOptions) -> dict[str, tuple[str, ...]]:
     """The recorded families behind each subject: those that are named, else that of its name, else those whose
     questions the environments play as that subject (datasets.family_of), else all."""
     by_name = {family.strip().lower(): family for family in fit.families}
@@ -365,27 +359,7 @@ def families_of(fit: FitFile, choices: FileOptions) -> dict[str, tuple[str, ...]
     return made
 
 
-def told_of(fit: FitFile, tools: ToolConfig, behind: Mapping[Role, str], choices: FileOptions) -> Iterator[str]:
-    """Tell who stands for whom, in sentences."""
-    offered = roles(tools)
-    for role, recorded in behind.items():
-        yield f"{_named(role, offered)} {DOES[role[1]]} as {recorded!r} did"
-    if unused := [name for name in fit.models if name not in behind.values()]:
-        yield f"recorded, and behind no expert: {some(unused)}"
-    families = families_of(fit, choices)
-    for subject, chosen in families.items():
-        named = " and ".join(map(repr, chosen))
-        found = subject in choices.subjects or all(_plays(family, subject) for family in chosen)
-        yield f"{subject}: {named}" if found else f"{subject}: no family of that name, so the mean over all families"
-    if unused := [family for family in fit.families if not any(family in chosen for chosen in families.values())]:
-        yield f"recorded families that no subject takes: {', '.join(map(repr, unused))}"
-
-
-def some(names: Sequence[str]) -> str:
+def _some(names: Sequence[str]) -> str:
     """The first few, and how many more there are."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
-
-
-def _plays(family: str, subject: str) -> bool:
-    return family.strip().lower() == subject or family_of(family) == subject

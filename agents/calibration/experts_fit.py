@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from toolorchestra.agents.calibration.skills_and_lengths import (
     LENGTHS,
     Counts,
     LengthFit,
-    Numbers,
     SuccessFit,
     as_plain,
     fit_lengths,
@@ -24,6 +23,7 @@ from toolorchestra.agents.calibration.skills_and_lengths import (
     together,
 )
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.files import write_json
 from toolorchestra.envs.outcomes.table import Outcomes
 
 FORMAT = 1
@@ -51,7 +51,26 @@ class ExpertsFit:
     @property
     def warnings(self) -> list[str]:
         """What these rows cannot say, in sentences."""
-        return list(_warnings(self))
+        rows, counts = self.rows, self.counts
+        graded = int(counts.runs.sum())
+        small = [name for name, size in zip(rows.family_names, _sizes(counts), strict=True) if size < 5]
+        never = [model for model, right in zip(rows.models, counts.right.sum(0), strict=True) if not right]
+        said = [
+            (graded < FEW_ROWS, f"only {graded} graded rows: see how wide the intervals are before you use this"),
+            (
+                not self.success.repeated,
+                "no model ran a task twice: luck of a model with a task cannot be told from chance, and is left out; "
+                "asking again will look more useful than it is",
+            ),
+            (not rows.runs_were_named, "the rows name no runs: each row was taken for a run of its own"),
+            (rows.zero_dollars, f"{rows.zero_dollars} rows say 0 dollars, which was taken for unknown"),
+            *((True, f"left out: {count} {what}") for what, count in rows.left_out.items()),
+            *((name not in self.lengths, f"no {name} are known: nothing was fitted of them") for name in LENGTHS),
+            (len(rows) - graded, f"{len(rows) - graded} rows are not graded, and count for their lengths alone"),
+            (small, f"families of fewer than five tasks are known by little: {', '.join(map(repr, small[:5]))}"),
+            (never, f"never right, so that no more is known than that they are weak: {', '.join(never[:5])}"),
+        ]
+        return [sentence for holds, sentence in said if holds]
 
 
 def fit(rows: Outcomes, draws: int = DRAWS, seed: int = 0) -> ExpertsFit:
@@ -77,12 +96,6 @@ def shared(made: ExpertsFit) -> dict[str, float]:
     return values
 
 
-def by_model(counts: Counts, success: SuccessFit) -> dict[str, Numbers]:
-    """Each model's rate and skill, over tasks of all families as often as they come."""
-    share = np.bincount(counts.family, minlength=counts.families) / len(counts.family)
-    return {"rate": share @ success.rate, "skill": share @ success.skill}
-
-
 def _intervals(made: ExpertsFit, draws: int, seed: int) -> dict[str, Interval]:
     """Tasks are drawn anew, with all that was run on them. What the lengths' rows give is fitted again with them."""
     rng = np.random.default_rng(seed)
@@ -105,21 +118,22 @@ def _intervals(made: ExpertsFit, draws: int, seed: int) -> dict[str, Interval]:
 
 
 def _named(made: ExpertsFit) -> dict[str, float]:
-    values = shared(made)
-    for name, numbers in by_model(made.counts, made.success).items():
+    values, counts, success = shared(made), made.counts, made.success
+    share = np.bincount(counts.family, minlength=counts.families) / len(counts.family)
+    for name, numbers in (("rate", share @ success.rate), ("skill", share @ success.skill)):
         values.update({f"{name} {model}": float(v) for model, v in zip(made.rows.models, numbers, strict=True)})
     for at, family in enumerate(made.rows.family_names):
-        skills = zip(made.rows.models, made.success.skill[at], strict=True)
-        values.update({in_family(model, family): float(skill) for model, skill in skills})
+        skills = zip(made.rows.models, success.skill[at], strict=True)
+        values.update({_in_family(model, family): float(skill) for model, skill in skills})
     return values
 
 
-def in_family(model: str, family: str) -> str:
+def _in_family(model: str, family: str) -> str:
     """What the interval of a model's skill in a family is called."""
     return f"skill {model} in {family}"
 
 
-def reasoning_share(rows: Outcomes, model: int) -> float | None:
+def _reasoning_share(rows: Outcomes, model: int) -> float | None:
     """The share of a model's output that is reasoning, over the rows that tell both apart; None without such rows."""
     thought, written = (rows.measures[name][rows.model == model] for name in ("reasoning", "output"))
     known = np.isfinite(thought) & np.isfinite(written)
@@ -152,40 +166,6 @@ class _RowsByTask:
         )
 
 
-def _warnings(made: ExpertsFit) -> Iterator[str]:
-    rows, counts = made.rows, made.counts
-    graded = int(counts.runs.sum())
-    if graded < FEW_ROWS:
-        yield f"only {graded} graded rows: see how wide the intervals are before you use this"
-    if not made.success.repeated:
-        yield (
-            "no model ran a task twice: luck of a model with a task cannot be told from chance, and is left out; "
-            "asking again will look more useful than it is"
-        )
-    if not rows.runs_were_named:
-        yield "the rows name no runs: each row was taken for a run of its own"
-    if rows.zero_dollars:
-        yield f"{rows.zero_dollars} rows say 0 dollars, which was taken for unknown"
-    for what, count in rows.left_out.items():
-        yield f"left out: {count} {what}"
-    for name in LENGTHS:
-        if name not in made.lengths:
-            yield f"no {name} are known: nothing was fitted of them"
-    ungraded = len(rows) - graded
-    if ungraded:
-        yield f"{ungraded} rows are not graded, and count for their lengths alone"
-    yield from _lone(made)
-
-
-def _lone(made: ExpertsFit) -> Iterator[str]:
-    small = [name for name, size in zip(made.rows.family_names, _sizes(made.counts), strict=True) if size < 5]
-    if small:
-        yield f"families of fewer than five tasks are known by little: {', '.join(map(repr, small[:5]))}"
-    never = [m for m, right in zip(made.rows.models, made.counts.right.sum(0), strict=True) if not right]
-    if never:
-        yield f"never right, so that no more is known than that they are weak: {', '.join(never[:5])}"
-
-
 def _sizes(counts: Counts) -> list[int]:
     return [int(size) for size in np.bincount(counts.family, minlength=counts.families)]
 
@@ -198,9 +178,9 @@ def as_json(made: ExpertsFit) -> dict[str, Any]:
         models[model] = {
             "rate": _rounded(made.intervals.get(f"rate {model}")),
             "skill": {f: round(float(made.success.skill[n, at]), 4) for n, f in enumerate(families)},
-            "skill ends": {f: _ends(made.intervals.get(in_family(model, f))) for f in families},
+            "skill ends": {f: _rounded(made.intervals.get(_in_family(model, f)), 1) for f in families},
             "luck_by_strength": round(float(made.success.luck_by_strength[at]), 4),
-            "reasoning": None if (share := reasoning_share(rows, at)) is None else round(share, 4),
+            "reasoning": None if (share := _reasoning_share(rows, at)) is None else round(share, 4),
             **{
                 measure: {
                     "median": {f: _significant(float(one.median[n, at])) for n, f in enumerate(families)},
@@ -222,12 +202,8 @@ def as_json(made: ExpertsFit) -> dict[str, Any]:
     }
 
 
-def _rounded(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [round(value, 4) for value in interval]
-
-
-def _ends(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [round(value, 4) for value in interval[1:]]
+def _rounded(interval: Interval | None, start: int = 0) -> list[float] | None:
+    return None if interval is None else [round(value, 4) for value in interval[start:]]
 
 
 def _significant(value: float) -> float | None:
@@ -236,11 +212,15 @@ def _significant(value: float) -> float | None:
 
 def write(made: ExpertsFit, path: Path, source: str = "") -> None:
     """Write the models file. `source` says where the rows are from, with their revision."""
-    told = {"source": source or made.rows.where.rpartition("/")[2], **as_json(made)}
+    written({"source": source or made.rows.where.rpartition("/")[2], **as_json(made)}, path, "the fit")
+
+
+def written(data: object, path: Path, what: str) -> None:
+    """Write what was made as JSON."""
     try:
-        path.write_text(json.dumps(told, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_json(path, data)
     except OSError as err:
-        raise ConfigError(f"the fit cannot be written to {path}: {err.strerror}") from None
+        raise ConfigError(f"{what} cannot be written to {path}: {err.strerror}") from None
 
 
 # -- the file, read ----------------------------------------------------------------------------------------------------
@@ -248,7 +228,6 @@ def write(made: ExpertsFit, path: Path, source: str = "") -> None:
 
 KIND = "fitted experts"
 MAKE = "toolorchestra recorded fit OUTCOMES --out FILE makes one"
-_NEEDED = ("families", "shared", "models")
 
 
 @dataclass(frozen=True)
@@ -307,7 +286,7 @@ def read_fit(path: Path) -> FitFile:
     try:
         return _checked(data, str(path))
     except (KeyError, TypeError, ValueError, AttributeError) as err:
-        raise ConfigError(f"{path}: {', '.join(_NEEDED)} as `recorded fit` writes them expected ({err!r:.120}); "
+        raise ConfigError(f"{path}: families, shared, models as `recorded fit` writes them expected ({err!r:.120}); "
                           "fit the recording again") from None  # fmt: skip
 
 
@@ -317,17 +296,16 @@ def _checked(data: Mapping[str, Any], where: str) -> FitFile:
     for name, one in models.items():
         if set(one["skill"]) != set(families) or not all(math.isfinite(v) for v in one["skill"].values()):
             raise ValueError(f"{name}: a skill for each of {sorted(families)}")
-    shared = {name: None if value is None else float(value[0]) for name, value in data["shared"].items()}
     together = data.get("tokens with seconds")
     return FitFile(
-        where,
-        str(data.get("source", "")),
-        int(data.get("rows", 0)),
-        int(data.get("tasks", 0)),
-        families,
-        shared,
-        None if together is None else float(together),
-        models,
-        tuple(data.get("warnings", ())),
-        data,
+        where=where,
+        source=str(data.get("source", "")),
+        rows=int(data.get("rows", 0)),
+        tasks=int(data.get("tasks", 0)),
+        families=families,
+        shared={name: None if value is None else float(value[0]) for name, value in data["shared"].items()},
+        together=None if together is None else float(together),
+        models=models,
+        warnings=tuple(data.get("warnings", ())),
+        told=data,
     )

@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from toolorchestra.agents.calibration.experts_fit import ENDS, ExpertsFit, shared
 from toolorchestra.agents.calibration.skills_and_lengths import (
     Counts,
-    LengthFit,
     Numbers,
     SuccessFit,
     below,
     fit_success,
+    from_mean,
     measured,
     percentiles,
 )
@@ -32,38 +33,25 @@ LEAST_FOLDED = 25
 
 def facts(rows: Outcomes) -> dict[str, float]:
     """Facts that the rows can say; each has a sentence as its name."""
-    made = _of_successes(Counts.of(rows))
-    for name in ("seconds", "tokens"):
-        made.update(_of_length(rows, name))
-    made.update(_tied(rows))
-    made.update(_of_dollars(rows))
+    made = _of_successes(Counts.of(rows)) | _of_length(rows, "seconds") | _of_length(rows, "tokens")
+    made |= _tied(rows) | _of_dollars(rows)
     return {name: value for name, value in made.items() if np.isfinite(value)}
 
 
 def _of_successes(counts: Counts) -> dict[str, float]:
-    return {**_of_runs(counts), **_of_models(counts), **_of_variance(counts)}
-
-
-def _of_runs(counts: Counts) -> dict[str, float]:
-    many = counts.runs > 1
-    if not many.any():
-        return {}
-    mean = counts.right[many] / counts.runs[many]
-    return {
-        "pairs of model and task that always fail": float((mean == 0).mean()),
-        "pairs that always succeed": float((mean == 1).mean()),
-        "pairs that do now one, now the other": float(((mean > 0) & (mean < 1)).mean()),
-    }
-
-
-def _mean(counts: Counts) -> Numbers:
-    """Share of successes, task x model; nan where a model did not run."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(counts.right / counts.runs)
+        mean = np.asarray(counts.right / counts.runs)  # task x model; nan where a model did not run
+    many = counts.runs > 1
+    pairs = mean[many]
+    made: dict[str, float] = {}
+    if many.any():
+        made["pairs of model and task that always fail"] = float((pairs == 0).mean())
+        made["pairs that always succeed"] = float((pairs == 1).mean())
+        made["pairs that do now one, now the other"] = float(((pairs > 0) & (pairs < 1)).mean())
+    return made | _of_models(counts, mean) | _of_variance(counts, mean, many)
 
 
-def _of_models(counts: Counts) -> dict[str, float]:
-    mean = _mean(counts)
+def _of_models(counts: Counts, mean: Numbers) -> dict[str, float]:
     of_model = np.nanmean(mean, axis=0)
     best = int(np.argmax(of_model))
     rate = counts.by_family(counts.right) / np.maximum(counts.by_family(counts.runs), 1)
@@ -84,12 +72,10 @@ def _of_models(counts: Counts) -> dict[str, float]:
     return made
 
 
-def _of_variance(counts: Counts) -> dict[str, float]:
+def _of_variance(counts: Counts, mean: Numbers, many: NDArray[np.bool_]) -> dict[str, float]:
     """Shares of the variance of success: of runs of one model on one task, of tasks, of models, and the rest."""
-    mean = _mean(counts)
     whole = counts.right.sum() / counts.runs.sum()
     total = float((counts.squares.sum() / counts.runs.sum()) - whole**2)
-    many = counts.runs > 1
     if not total or not many.any():
         return {}
     n = counts.runs[many]
@@ -108,12 +94,10 @@ def _of_length(rows: Outcomes, name: str) -> dict[str, float]:
     known = np.isfinite(values) & (values > 0)
     if known.sum() < 8:
         return {}
-    logs, cell = np.log(values[known]), rows.task[known].astype(np.int64) * len(rows.models) + rows.model[known]
-    _, at, count = np.unique(cell, return_inverse=True, return_counts=True)
-    mean = np.bincount(at, logs) / count
-    within = ((logs - mean[at]) ** 2).sum() / max(1, (count - 1).sum()) if (count > 1).any() else np.nan
+    apart, count = from_mean(rows, known, np.log(values[known]))
+    within = (apart**2).sum() / max(1, (count - 1).sum()) if (count > 1).any() else np.nan
     ratios = _by_model(rows, values, lambda v, _: float(np.percentile(v, 95) / np.percentile(v, 50)))
-    over = _by_model(rows, values, lambda v, _: float(np.std(np.log(v))))
+    over = _by_model(rows, values, _spread)
     return {
         f"deviation of ln {name}, runs of one model on one task": float(np.sqrt(within)),
         f"deviation of ln {name} over tasks, median model": float(np.median(over)),
@@ -138,16 +122,17 @@ def _tied(rows: Outcomes) -> dict[str, float]:
     known = (tokens > 0) & (seconds > 0)
     if known.sum() < 20:
         return {}
-    made = []
-    for model in range(len(rows.models)):
-        mine = known & (rows.model == model)
-        if mine.sum() >= 20:
-            made.append(np.corrcoef(np.log(tokens[mine]), np.log(seconds[mine]))[0, 1])
+    of_models = (known & (rows.model == model) for model in range(len(rows.models)))
+    made = [np.corrcoef(np.log(tokens[m]), np.log(seconds[m]))[0, 1] for m in of_models if m.sum() >= 20]
     longer = _by_model(rows, tokens, _failed_over_solved)
     return {
         "correlation of ln seconds and ln tokens, median model": float(np.median(made)) if made else np.nan,
         "tokens of failed over solved runs, median model": float(percentiles(longer, 50)),
     }
+
+
+def _spread(values: Numbers, _: Numbers) -> float:
+    return float(np.std(np.log(values)))
 
 
 def _failed_over_solved(values: Numbers, success: Numbers) -> float:
@@ -159,14 +144,12 @@ def _of_dollars(rows: Outcomes) -> dict[str, float]:
     usd = rows.measures["usd"]
     if np.isfinite(usd).sum() < 20:
         return {}
-    over = _by_model(rows, usd, lambda v, _: float(np.std(np.log(v))))
+    over, longer = _by_model(rows, usd, _spread), _by_model(rows, usd, _failed_over_solved)
     return {
         "deviation of ln dollars over tasks, lowest model": float(np.min(over)),
         "deviation of ln dollars over tasks, median model": float(np.median(over)),
         "deviation of ln dollars over tasks, highest model": float(np.max(over)),
-        "dollars of failed over solved runs, median model": float(
-            percentiles(_by_model(rows, usd, _failed_over_solved), 50)
-        ),
+        "dollars of failed over solved runs, median model": float(percentiles(longer, 50)),
     }
 
 
@@ -188,24 +171,19 @@ def simulated(made: ExpertsFit, seed: int) -> Outcomes:
 
 def _lengths(made: ExpertsFit, hard: Numbers, rng: np.random.Generator) -> dict[str, Numbers]:
     rows, family = made.rows, made.counts.family[made.rows.task]
-    nothing = np.full(len(rows), np.nan)
-    measures = dict.fromkeys(rows.measures, nothing)
+    measures = dict.fromkeys(rows.measures, np.full(len(rows), np.nan))
     run = rng.standard_normal(len(rows))
-    shared = (rng.standard_normal(len(rows.tasks)), rng.standard_normal((len(rows.tasks), len(rows.models))))
+    task, pair = rng.standard_normal(len(rows.tasks)), rng.standard_normal((len(rows.tasks), len(rows.models)))
     tie = 0.0 if np.isnan(made.together) else made.together
     for name, one in made.lengths.items():
         own = tie * run + np.sqrt(1 - tie**2) * rng.standard_normal(len(rows)) if name == "seconds" else run
-        parts = _parts(one, rows, hard, *shared, own)
+        tied = one.with_difficulty * hard + np.sqrt(1 - one.with_difficulty**2) * task
+        pair_sd = 0.0 if np.isnan(one.pair_sd) else one.pair_sd
+        parts = one.task_sd * tied[rows.task] + pair_sd * pair[rows.task, rows.model] + one.run_sd * own
         column = "output" if name == "tokens" else name
         drawn = one.median[family, rows.model] * np.exp(parts * one.spread[rows.model])
         measures[column] = np.where(np.isfinite(rows.measures[column]), drawn, np.nan)
     return measures
-
-
-def _parts(one: LengthFit, rows: Outcomes, hard: Numbers, task: Numbers, pair: Numbers, run: Numbers) -> Numbers:
-    tied = one.with_difficulty * hard + np.sqrt(1 - one.with_difficulty**2) * task
-    pair_sd = 0.0 if np.isnan(one.pair_sd) else one.pair_sd
-    return np.asarray(one.task_sd * tied[rows.task] + pair_sd * pair[rows.task, rows.model] + one.run_sd * run)
 
 
 # -- families left out, foretold ---------------------------------------------------------------------------------------
@@ -237,26 +215,17 @@ def families_left_out(rows: Outcomes, seed: int = 0) -> dict[str, list[Foretold]
 
 def _family_left_out(rows: Outcomes, left: int, rng: np.random.Generator) -> list[Foretold]:
     counts = Counts.of(rows)
-    seen = fit_success(_only(counts, [f for f in range(counts.families) if f != left]))
     there = counts.family == left
+    others = counts.of_tasks(np.flatnonzero(~there))
+    numbered = np.where(others.family > left, others.family - 1, others.family)  # the others, without a gap
+    seen = fit_success(replace(others, family=numbered, families=counts.families - 1))
     runs = counts.runs[there]
-    drawn = np.array([_rates_of(seen, _new_skills(seen.skill, rng), runs, rng) for _ in range(DRAWS)])
-    recorded = counts.right[there].sum(0) / np.maximum(runs.sum(0), 1)
-    low, high = np.percentile(drawn, ENDS, axis=0)
-    played = runs.sum(0) > 0
-    return [
-        Foretold(model, float(recorded[m]), float(low[m]), float(high[m]))
-        for m, model in enumerate(rows.models)
-        if played[m]
-    ]
-
-
-def _only(counts: Counts, families: Sequence[int]) -> Counts:
-    """Tasks of these families, numbered anew."""
-    number = {family: at for at, family in enumerate(families)}
-    kept = counts.of_tasks(np.flatnonzero(np.isin(counts.family, families)))
-    family = np.array([number[int(f)] for f in kept.family], np.int32)
-    return Counts(kept.runs, kept.right, kept.squares, family, len(families))
+    times = np.maximum(runs.sum(0), 1)
+    drawn = [_drawn_right(seen, _new_skills(seen.skill, rng), runs, rng).sum(0) / times for _ in range(DRAWS)]
+    recorded = counts.right[there].sum(0) / times
+    low, high = np.percentile(np.array(drawn), ENDS, axis=0)
+    played = np.flatnonzero(runs.sum(0))
+    return [Foretold(rows.models[m], float(recorded[m]), float(low[m]), float(high[m])) for m in played]
 
 
 def _new_skills(skill: Numbers, rng: np.random.Generator) -> Numbers:
@@ -272,20 +241,12 @@ def _new_skills(skill: Numbers, rng: np.random.Generator) -> Numbers:
     return np.asarray(mean + for_all + for_one)
 
 
-def _behind(fit: SuccessFit, skills: Numbers, runs: Numbers, rng: np.random.Generator) -> Numbers:
-    """Draw what lies behind the runs of each task and model, chance left out."""
+def _drawn_right(fit: SuccessFit, skills: Numbers, runs: Numbers, rng: np.random.Generator) -> Numbers:
+    """Draw how many of the runs of each task and model are right."""
     tasks, models = runs.shape
     shared = fit.task_sd * rng.standard_normal((tasks, 1))
-    return np.asarray(skills + shared + fit.luck(rng.standard_normal((tasks,)), rng.standard_normal((tasks, models))))
-
-
-def _drawn_right(behind: Numbers, runs: Numbers, rng: np.random.Generator) -> Numbers:
+    behind = skills + shared + fit.luck(rng.standard_normal((tasks,)), rng.standard_normal((tasks, models)))
     return np.asarray(rng.binomial(runs.astype(int), below(behind)))
-
-
-def _rates_of(fit: SuccessFit, skills: Numbers, runs: Numbers, rng: np.random.Generator) -> Numbers:
-    right = _drawn_right(_behind(fit, skills, runs, rng), runs, rng)
-    return np.asarray(right.sum(0) / np.maximum(runs.sum(0), 1))
 
 
 def folds_left_out(rows: Outcomes, folds: int = 5, seed: int = 0) -> dict[str, int]:
@@ -297,8 +258,7 @@ def folds_left_out(rows: Outcomes, folds: int = 5, seed: int = 0) -> dict[str, i
         there = counts.of_tasks(np.flatnonzero(fold == left))
         drawn = []
         for _ in range(SIMULATIONS):
-            behind = _behind(seen, seen.skill[there.family], there.runs, rng)
-            right = _drawn_right(behind, there.runs, rng)
+            right = _drawn_right(seen, seen.skill[there.family], there.runs, rng)
             drawn.append(_of_successes(replace(there, right=right, squares=right)))
         for name, value in _of_successes(there).items():
             low, high = percentiles(np.array([one.get(name, np.nan) for one in drawn]), ENDS)

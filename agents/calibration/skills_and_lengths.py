@@ -299,15 +299,16 @@ def together(rows: Outcomes) -> float:
         np.log(np.where(x > 0, x, np.nan)) for x in (measured(rows, "tokens"), measured(rows, "seconds"))
     )
     known = np.isfinite(tokens) & np.isfinite(seconds)
-    cell = rows.task[known].astype(np.int64) * len(rows.models) + rows.model[known]
-    parts = [_from_mean(values[known], cell) for values in (tokens, seconds)]
+    parts = [from_mean(rows, known, values[known])[0] for values in (tokens, seconds)]
     below = float(np.sqrt((parts[0] ** 2).sum() * (parts[1] ** 2).sum()))
     return float((parts[0] * parts[1]).sum() / below) if below > 0 else float("nan")
 
 
-def _from_mean(values: Numbers, cell: NDArray[np.int64]) -> Numbers:
+def from_mean(rows: Outcomes, known: NDArray[np.bool_], values: Numbers) -> tuple[Numbers, NDArray[np.int64]]:
+    """Values of the known rows less the mean of their model's on their task, and how many each such mean is of."""
+    cell = rows.task[known].astype(np.int64) * len(rows.models) + rows.model[known]
     _, at, count = np.unique(cell, return_inverse=True, return_counts=True)
-    return np.asarray(values - (np.bincount(at, values) / count)[at])
+    return np.asarray(values - (np.bincount(at, values) / count)[at]), count
 
 
 def _cells(rows: Outcomes, counts: Counts, lengths: Numbers) -> _Cells:
@@ -315,7 +316,7 @@ def _cells(rows: Outcomes, counts: Counts, lengths: Numbers) -> _Cells:
     logs = np.log(lengths[kept])
     task, model = rows.task[kept], rows.model[kept]
     shape, family = counts.runs.shape, counts.family[task]
-    total, count = np.zeros((counts.families, shape[1])), np.zeros((counts.families, shape[1]))
+    total, count = (np.zeros((counts.families, shape[1])) for _ in range(2))
     np.add.at(total, (family, model), logs)
     np.add.at(count, (family, model), 1.0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -330,7 +331,10 @@ def _cells(rows: Outcomes, counts: Counts, lengths: Numbers) -> _Cells:
 
 def _fit(cells: _Cells, counts: Counts, success: SuccessFit) -> LengthFit:
     whole = float((cells.values**2).mean())
-    run = _within(cells)
+    many = cells.count > 1
+    freedom = float((cells.count[many] - 1).sum())
+    within = float((cells.squares[many] - cells.total[many] ** 2 / cells.count[many]).sum())
+    run = within / freedom if freedom else float("nan")  # none ran twice
     task = min(whole, max(0.0, _between(cells, counts)))
     pair = whole - task - run if np.isfinite(run) else float("nan")
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -343,15 +347,6 @@ def _fit(cells: _Cells, counts: Counts, success: SuccessFit) -> LengthFit:
         np.where(np.isfinite(of_model), of_model, 1.0),
         _with_difficulty(cells, counts, success, task),
     )
-
-
-def _within(cells: _Cells) -> float:
-    """Variance between the runs of one model on one task; nan where none ran twice."""
-    many = cells.count > 1
-    freedom = float((cells.count[many] - 1).sum())
-    if not freedom:
-        return float("nan")
-    return float((cells.squares[many] - cells.total[many] ** 2 / cells.count[many]).sum() / freedom)
 
 
 def _between(cells: _Cells, counts: Counts) -> float:
