@@ -14,7 +14,7 @@ import pytest
 from tests.agents.evaluation.played_episodes import record, standing
 from tests.paths import REPOSITORY
 from toolorchestra.agents.commands import train
-from toolorchestra.agents.evaluation.simulated_evaluation import played
+from toolorchestra.agents.evaluation.heldout import played
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.actions import render_call

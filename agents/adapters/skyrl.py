@@ -19,7 +19,7 @@ from typing import Any
 
 from toolorchestra.agents.adapters.prompt_rows import Row, check_same_preference, job_of_row, named
 from toolorchestra.agents.adapters.skyrl_samples import PLAYED, Played, SampleForm, SkyrlTurns, batch_of, check_skyrl
-from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
+from toolorchestra.agents.evaluation.heldout import baseline_measures
 from toolorchestra.agents.rollouts.grpo import (
     AdvantageParams,
     Group,

@@ -340,7 +340,7 @@ def _player(given: PlayOptions, env: OrchestraEnv, opened: ExitStack) -> Player:
 
 def _by_name(policy: str) -> bool:
     """Whether it is a player that evaluate knows too, and no baseline."""
-    return policy not in (*NAMES, "guess")
+    return policy not in NAMES
 
 
 def _chosen(given: PlayOptions) -> ChosenEnv:

@@ -15,7 +15,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from toolorchestra.agents.evaluation.frontier import PolicyFrontier, frontier
+from toolorchestra.agents.evaluation.frontier import (
+    PolicyFrontier,
+    Trainings,
+    TrialRows,
+    frontier,
+    mean_rows,
+    reach_over,
+)
 from toolorchestra.agents.evaluation.rows import MANIFEST, EvaluationRow, grouped, latest, read_rows
 from toolorchestra.agents.evaluation.statistics import (
     Interval,
@@ -26,7 +33,6 @@ from toolorchestra.agents.evaluation.statistics import (
     sign_test,
 )
 from toolorchestra.agents.evaluation.summary import as_plain
-from toolorchestra.agents.evaluation.training_seeds import Trainings, TrialRows, mean_rows, reach_over
 from toolorchestra.envs.base.errors import ConfigError, no_such
 
 DRAWN = "prices drawn for each task"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
@@ -28,11 +28,18 @@ from toolorchestra.agents.evaluation.statistics import (
     mean_interval,
     paired_share_interval,
     quantile_of,
+    reach_of_seeds,
     share_of,
 )
-from toolorchestra.agents.evaluation.training_seeds import TaskTrial, Trainings, reach_over
 
 ORACLE, ANY_RIGHT = "task oracle", "any right"
+TaskTrial = tuple[str, int]
+"""A task and one of its trials."""
+TrialRows = Mapping[TaskTrial, EvaluationRow]
+Trainings = Mapping[str, Sequence[TrialRows]]
+"""The rows of each training, by the policy that they are trainings of."""
+Trials = Mapping[str, TrialRows]
+"""A policy's rows, by task and trial."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +115,6 @@ class _Plane:
     @property
     def tasks(self) -> range:
         return range(len(next(iter(self.right.values()))))
-
-
-Trials = Mapping[str, Mapping[TaskTrial, EvaluationRow]]
-"""A policy's rows, by task and trial."""
 
 
 def frontier(trials: Trials, singles: Sequence[str] = (), trainings: Trainings | None = None) -> PolicyFrontier | None:
@@ -290,3 +293,36 @@ def _collapse(plane: _Plane, policy: str) -> float:
         cheaper = policy != costliest and plane.cents[policy][task] < plane.cents[costliest][task]
         lost += not (plane.right[policy][task] >= best and (cheaper or only_costliest))
     return lost / len(plane.tasks)
+
+
+# -- several trainings of one policy, compared as it -------------------------------------------------------------------
+
+# An interval over tasks alone holds these trainings' mean. What another one would come to is a second source of chance.
+
+
+def mean_rows(policy: str, trainings: Sequence[TrialRows]) -> list[EvaluationRow]:
+    """A row for each trial that every training played under the same seed and prices, with the means of outcome, bill
+    and time. What is not known of one is not known."""
+    shared = set.intersection(*({(*key, row.seed, row.sheet) for key, row in rows.items()} for rows in trainings))
+    made = []
+    for task, trial, *_ in sorted(shared):
+        rows = [some[task, trial] for some in trainings]
+        known = [row.right for row in rows if row.right is not None]
+        right = math.fsum(known) / len(rows) if len(known) == len(rows) else None
+        roles = dict.fromkeys(role for row in rows for role in row.nano_usd_by_role)
+        bill = {role: round(sum(row.nano_usd_by_role.get(role, 0) for row in rows) / len(rows)) for role in roles}
+        first = next((row for row in rows if row.right is None), rows[0])
+        time = round(sum(row.elapsed_ns for row in rows) / len(rows))
+        made.append(replace(first, policy=policy, right=right, nano_usd_by_role=bill, elapsed_ns=time))
+    return made
+
+
+def reach_over(
+    trainings: Sequence[TrialRows], keys: Sequence[TaskTrial], of: Callable[[EvaluationRow], float]
+) -> float:
+    """How far another training's mean over these trials may be, with 95 %; 0 where there is one training."""
+    if len(trainings) < 2 or not keys:
+        return 0.0
+    by_task = grouped(keys, lambda key: key[0]).values()
+    means = [[math.fsum(of(rows[key]) for key in some) / len(some) for some in by_task] for rows in trainings]
+    return reach_of_seeds(np.array(means))

@@ -23,15 +23,18 @@ from typing import Any, Literal, NamedTuple
 
 from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.environments import held_out, job_of
+from toolorchestra.agents.engines.base import Sample
 from toolorchestra.agents.evaluation.rows import grouped
-from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval, wilson
 from toolorchestra.agents.policies.baselines import NAMES, Baseline, baseline, players
 from toolorchestra.agents.policies.oracle import Oracle, Scale
-from toolorchestra.agents.rollouts.grpo import GroupReward, Measure, Trajectory, whole
+from toolorchestra.agents.rollouts.grpo import GroupReward, Measure, TokenSequence, Trajectory, whole
 from toolorchestra.agents.rollouts.rollout import Chat, Job, Rollouts, measured
 from toolorchestra.envs.base.preference import Preference, kinds
+from toolorchestra.envs.env import run_calls
+from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 
 POLICY, ORACLE = "policy", "oracle"
 
@@ -228,7 +231,11 @@ class HeldOut:
         some = [name for name in names if name != ORACLE]
         found = {name: measured(played(made, baseline(name, seed), seed, chat=chat)) for name in some}
         if ORACLE in names:
-            found[ORACLE] = measured(played(made, Oracle(_scale_of([*found.values()])), seed, chat=chat))
+            most: dict[str, float] = {}
+            for measure in found.values():
+                most |= {key: max(most.get(key, 0.0), count) for key, count in measure.calls.items()}
+            scale = Scale.over([*found.values()], most)
+            found[ORACLE] = measured(played(made, Oracle(scale), seed, chat=chat))
         return found
 
     def evaluate(self, rollouts: Rollouts, *, record: bool = False) -> Evaluation:
@@ -270,14 +277,6 @@ class HeldOut:
         return made
 
 
-def _scale_of(measures: Sequence[Measure]) -> Scale:
-    """What the oracle plans on: the scale of the baselines that have played."""
-    usd, seconds = ([getattr(m, name) for m in measures] for name in ("usd", "seconds"))
-    keys = {key for measure in measures for key in measure.calls}
-    most = {key: max(measure.calls.get(key, 0.0) for measure in measures) for key in keys}
-    return Scale((min(usd), max(usd)), (min(seconds), max(seconds)), most)
-
-
 def _standings(tasks: Sequence[TaskScores], factories: Iterable[Any]) -> dict[str, Standing]:
     able = {POLICY}.union(*(players(made.source) for made in factories))
     return {name: standing(tasks, name) for name in (POLICY, *NAMES) if name in able}
@@ -315,3 +314,37 @@ def as_metrics(evaluation: Evaluation) -> dict[str, Any]:
         if found.share is not None:
             made[f"preference/{preference}/of_oracle"] = found.share.value
     return made
+
+
+# -- simulated episodes, one by one ------------------------------------------------------------------------------------
+
+
+def played(
+    factory: EpisodeFactory,
+    policy: Baseline,
+    seed: int,
+    options: Mapping[str, Any] | None = None,
+    chat: Chat | None = None,
+) -> Episode:
+    """An episode, played to its end. What the policy reads and says is billed as a model's would be: by the tokens of
+    the chat, or without one by an estimate."""
+    episode = factory.start(seed, options).episode
+    sequence: TokenSequence | None = None
+    usage: Usage | None = None
+    while not episode.over:
+        text = policy(episode)
+        if chat is not None:
+            sequence, _ = chat.follow(sequence, episode.observation)
+            prompt, ids = len(sequence.tokens), [*chat.encode(text), chat.stop]
+            chat.take(sequence, Sample(ids, [0.0] * len(ids), True))
+            usage = Usage(episode.rules.orchestrator, ORCHESTRATOR, Tokens(prompt, 0, len(ids)))
+        moved: Pending | Step = episode.act(text, usage)
+        while isinstance(moved, Pending):
+            moved = episode.resolve(run_calls(moved.calls))
+    return episode
+
+
+def baseline_measures(job: Job, names: Sequence[str], chat: Chat) -> list[Measure]:
+    """What these baselines come to on the task of a job, those of them that can play it."""
+    able = [name for name in names if name in players(job.factory.source)]
+    return [measured(played(job.factory, baseline(name, job.seed), job.seed, job.options, chat)) for name in able]

@@ -97,11 +97,6 @@ def liking(likes: Likes) -> Follows:
     return Follows(plan)
 
 
-def by_price(sign: float) -> Likes:
-    """Likes the most expensive expert best, or with a negative sign the cheapest; it looks at prices alone."""
-    return lambda episode, offer, _purpose: sign * token_price(episode, offer)
-
-
 def _cheapness(episode: Episode, offer: Offer, purpose: Purpose) -> float:
     skill = question_world(episode).skills[offer.model]
     tokens = Tokens(400, 0, round(skill.output_tokens[purpose]))
@@ -116,7 +111,7 @@ def _strength(episode: Episode, offer: Offer, purpose: Purpose) -> float:
     return sum(table.values())
 
 
-# -- one expert alone, a cascade, a guesser ----------------------------------------------------------------------------
+# -- one expert alone, a cascade ---------------------------------------------------------------------------------------
 
 
 def always(alias: str) -> Baseline:
@@ -175,14 +170,6 @@ def _asked_upwards(episode: Episode, answer: Tool) -> str:
     return ended(episode, answer) or last_result(episode)
 
 
-def guess(episode: Episode) -> str:
-    """Answers at once without any expert, with the likeliest-looking words there are: the floor of each world."""
-    submit = tool_of(episode, "submit")
-    if submit is None:
-        raise ConfigError('the guesser needs the plain tools: gym.make(..., tools="plain")')
-    return render_call(submit.name, {"answer": body_of(question_world(episode).question.text).split()[-1]})
-
-
 # -- by name -----------------------------------------------------------------------------------------------------------
 
 
@@ -193,24 +180,19 @@ def players(source: TaskSource) -> tuple[str, ...]:
     return NAMES if embedded else ()
 
 
-def _oracle(*, knows_luck: bool = False) -> Baseline:
-    from toolorchestra.agents.policies.oracle import Oracle  # it takes long to import, and few need it
-
-    return Oracle(knows_luck=knows_luck)
-
-
 def baseline(name: str, seed: int = 0) -> Baseline:
     """A baseline by its name."""
+    from toolorchestra.agents.policies.oracle import Oracle
+
     made: Mapping[str, Callable[[], Baseline]] = {
         "random": lambda: RandomPolicy(seed),
         "cheapest": lambda: liking(_cheapness),
         "strongest": lambda: liking(_strength),
-        "oracle": _oracle,
-        "task-oracle": lambda: _oracle(knows_luck=True),
-        "cheap": lambda: liking(by_price(-1.0)),
-        "expensive": lambda: liking(by_price(1.0)),
+        "oracle": Oracle,
+        "task-oracle": lambda: Oracle(knows_luck=True),
+        "cheap": lambda: liking(lambda episode, offer, _: -token_price(episode, offer)),
+        "expensive": lambda: liking(lambda episode, offer, _: token_price(episode, offer)),
         "cascade": lambda: cascade,
-        "guess": lambda: guess,
     }
     one_of("policy", name, made)
     return made[name]()

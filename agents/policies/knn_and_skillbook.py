@@ -25,9 +25,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from toolorchestra.agents.policies.base import Move, PlayerOptions, digest, unasked, unreal
 from toolorchestra.agents.policies.plans import STAGES, Plan, asked, can_follow, experts, follow, plans, question_world
-from toolorchestra.envs.base.errors import ConfigError, Outage, WrongSetting
+from toolorchestra.envs.base.errors import ConfigError, Outage, WrongSetting, one_line
 from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
@@ -80,14 +82,6 @@ class Fit:
     episodes: int
     failed: int
     """Plays without an outcome."""
-
-    @cached_property
-    def subjects(self) -> Mapping[str, Sequence[FittedTask]]:
-        """The tasks grouped by their subject."""
-        found: dict[str, list[FittedTask]] = {}
-        for task in self.tasks:
-            found.setdefault(task.subject, []).append(task)
-        return found
 
     def usd_of(self, plan: int, episode: Episode) -> float:
         """What a plan costs on average, at the prices of an episode."""
@@ -155,17 +149,7 @@ def _digest(train: EpisodeFactory, seed: int, tasks: int) -> str:
     source: Any = train.source
     first = train.start(FIRST_SEED + seed).episode
     shown = json.dumps(first.world.toolbox.schemas, sort_keys=True, default=str)
-    names = (
-        "tools",
-        "diversify",
-        "vary",
-        "style",
-        "top_k",
-        "shown_characters",
-        "dataset",
-        "version",
-        "made_of",
-    )
+    names = ("tools", "diversify", "vary", "style", "top_k", "shown_characters", "dataset", "version", "made_of")
     settings = [f"{name}={getattr(source, name, None)}" for name in (*names, "made_of")]
     behind = source.backing.wanted if source.backing is not None else "simulated"
     table = repr(getattr(source, "skills", ""))
@@ -212,15 +196,10 @@ async def _made(train: EpisodeFactory, seed: int, options: PlayerOptions, name: 
         choices = plans(episode)  # where tools vary, they are other ones from task to task
         made = await asyncio.gather(*(one(number, plan) for plan in choices), return_exceptions=True)
         shown.append((asked(episode), subject(episode)))
-        outcomes.append({plan: _whole(play) for plan, play in zip(choices, made, strict=True)})
+        if broken := [play for play in made if isinstance(play, BaseException)]:
+            raise broken[0]  # when every play beside it has ended
+        outcomes.append({plan: play for plan, play in zip(choices, made, strict=True) if isinstance(play, _Play)})
     return _together(name, shown, outcomes)
-
-
-def _whole(play: _Play | BaseException) -> _Play:
-    """Raised here, when every play beside it has ended."""
-    if isinstance(play, BaseException):
-        raise play
-    return play
 
 
 def _together(name: str, shown: Sequence[tuple[str, str]], outcomes: Sequence[Mapping[Plan, _Play]]) -> Fit:
@@ -296,17 +275,16 @@ def _write(path: Path, fit: Fit) -> None:
 
 def _read(path: Path) -> Fit:
     try:
-        data = json.loads(path.read_bytes())
-        tasks = tuple(FittedTask(t["text"], t["subject"], tuple(t["right"])) for t in data["tasks"])
-        choices = tuple(Plan(*plan[:3]) for plan in data["plans"])
-        used, plays = tuple(data["used"]), tuple(data["plays"])
-        if not len(choices) == len(used) == len(plays) or any(len(task.right) != len(choices) for task in tasks):
+        fit = TypeAdapter(Fit).validate_json(path.read_bytes())
+        if any(len(some) != len(fit.plans) for some in (fit.used, fit.plays, *(task.right for task in fit.tasks))):
             raise ValueError("its plans, plays and tasks do not fit together")
-        if not math.isfinite(data["usd"]):
+        if not math.isfinite(fit.usd):
             raise ValueError("its cost is no number")
-        return Fit(data["digest"], choices, tasks, used, plays, data["usd"], data["episodes"], data["failed"])
-    except (OSError, ValueError, LookupError, TypeError) as err:
-        raise ConfigError(f"{path} is not what was learnt of an environment ({err!s:.100}); remove it") from None
+        return fit
+    except (OSError, ValueError) as err:
+        raise ConfigError(
+            f"{path} is not what was learnt of an environment ({one_line(str(err)):.100}); remove it"
+        ) from None
 
 
 # -- who plays by it ---------------------------------------------------------------------------------------------------
@@ -317,30 +295,23 @@ class Expectations:
 
     def __init__(self, fit: Fit) -> None:
         self.fit = fit
+        self._overall: Sequence[float] = [0.5] * len(fit.plans)  # the prior of a plan that was never played
+        self._overall = self._chances([(1.0, task) for task in fit.tasks], 1.0)
 
-    @cached_property
-    def overall(self) -> Sequence[float]:
-        """Chances by plan, over all tasks; the prior of a plan that was never played is a half."""
-        return [posterior([(1.0, task.right[plan]) for task in self.fit.tasks], 0.5, 1.0) for plan in self._plans]
-
-    @property
-    def _plans(self) -> range:
-        return range(len(self.fit.plans))
+    def _chances(self, seen: Sequence[tuple[float, FittedTask]], strength: float) -> Sequence[float]:
+        """Chances by plan, of weighted tasks."""
+        return [
+            posterior([(weight, task.right[plan]) for weight, task in seen], prior, strength)
+            for plan, prior in enumerate(self._overall)
+        ]
 
     def of_subject(self, name: str, _text: str) -> Sequence[float]:
         """Chances by plan, on tasks of a subject."""
-        tasks = self.fit.subjects.get(name, ())
-        return [
-            posterior([(1.0, task.right[plan]) for task in tasks], self.overall[plan], PRIOR) for plan in self._plans
-        ]
+        return self._chances([(1.0, task) for task in self.fit.tasks if task.subject == name], PRIOR)
 
     def of_neighbours(self, _name: str, text: str) -> Sequence[float]:
         """Chances by plan, on the train questions most like this one."""
-        nearest = self._nearest(text)
-        return [
-            posterior([(weight, task.right[plan]) for weight, task in nearest], self.overall[plan], 1.0)
-            for plan in self._plans
-        ]
+        return self._chances(self._nearest(text), 1.0)
 
     def _nearest(self, text: str) -> Sequence[tuple[float, FittedTask]]:
         mine = self._vector(text)

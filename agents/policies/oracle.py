@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from toolorchestra.agents.policies.plans import answering, last_result, question_world, tool_of, uses
 from toolorchestra.envs.base.actions import parse, render_call
@@ -63,12 +63,16 @@ class Scale:
     seconds: tuple[float, float]
     most_calls: Mapping[str, float]
 
+    @classmethod
+    def over(cls, bills: Sequence[Any], most_calls: Mapping[str, float]) -> Scale:
+        """The scale of bills, or of whatever else has `usd` and `seconds`."""
+        usd, seconds = [bill.usd for bill in bills], [bill.seconds for bill in bills]
+        return cls((min(usd), max(usd)), (min(seconds), max(seconds)), most_calls)
+
     def value(self, plan: Prospect, preference: Preference) -> float:
         """The expected reward: an answer that is not right earns nothing."""
-        earned = preference.outcome
-        earned += preference.usd * _saved(plan.bill.usd, *self.usd) + preference.seconds * _saved(
-            plan.bill.seconds, *self.seconds
-        )
+        saved, sooner = _saved(plan.bill.usd, *self.usd), _saved(plan.bill.seconds, *self.seconds)
+        earned = preference.outcome + (preference.usd * saved + preference.seconds * sooner)
         for key, weight in preference.tools.items():
             most = max(self.most_calls.get(key, 0.0), 1.0)
             earned += weight * min(1.0, plan.bill.calls.get(key, 0.0) / most)
@@ -98,15 +102,10 @@ class Oracle:
         most_calls = self._scale.most_calls if self._scale else {}
         planner = _OraclePlans(episode, world, most_calls, knows_luck=self._knows_luck)
         plans = list(planner.plans())
-        scale = self._scale or _scale_of(plans)
+        scale = self._scale or Scale.over([plan.bill for plan in plans], {})
         valued = [(scale.value(plan, episode.preference), -plan.bill.usd, plan.first) for plan in plans]
         best = max(valued)[0]
         return max((one for one in valued if one[0] >= best - SAME_VALUE), key=lambda one: one[1])[2]
-
-
-def _scale_of(plans: Sequence[Prospect]) -> Scale:
-    usd, seconds = ([getattr(p.bill, name) for p in plans] for name in ("usd", "seconds"))
-    return Scale((min(usd), max(usd)), (min(seconds), max(seconds)), {})
 
 
 @dataclass(frozen=True)
@@ -120,6 +119,17 @@ class _PlanPart:
     calls: tuple[tuple[str, float], ...] = ()
     skill: Skill | None = None
     """The skill of who writes the program."""
+
+    def __add__(self, other: _PlanPart) -> _PlanPart:
+        """Both, this one first."""
+        return _PlanPart(
+            self.first or other.first,
+            self.usd + other.usd,
+            self.seconds + other.seconds,
+            self.turns + other.turns,
+            self.calls + other.calls,
+            self.skill or other.skill,
+        )
 
 
 _NOTHING = _PlanPart()
@@ -205,20 +215,13 @@ class _OraclePlans:
     def _together(
         self, searching: _PlanPart, writing: _PlanPart, extra: _PlanPart, answer: _PlanPart, chance: float
     ) -> Prospect:
-        parts = (searching, extra, writing, answer)
+        whole = searching + extra + writing + answer
         calls: dict[str, float] = {key: float(n) for key, n in self._episode.calls.items()}
-        for key, times in itertools.chain.from_iterable(part.calls for part in parts):
+        for key, times in whole.calls:
             calls[key] = calls.get(key, 0.0) + times
         ledger = self._episode.ledger
-        return Prospect(
-            next(part.first for part in parts if part.first),
-            chance,
-            ExpectedBill(
-                ledger.nano_usd_of(REWARDED_ROLES) / NANO + sum(part.usd for part in parts),
-                ledger.seconds + sum(part.seconds for part in parts),
-                calls,
-            ),
-        )
+        usd = ledger.nano_usd_of(REWARDED_ROLES) / NANO + whole.usd
+        return Prospect(whole.first, chance, ExpectedBill(usd, ledger.seconds + whole.seconds, calls))
 
     def _chance(self, answerer: Skill, facts: float, writing: _PlanPart, extra: _PlanPart) -> float:
         question = self._question
@@ -262,14 +265,7 @@ class _OraclePlans:
         wanted = [part for tool in (self._search, self._code) if tool for part in self._favoured(tool)]
         for count in range(len(wanted) + 1):
             for chosen in itertools.combinations(wanted, count):
-                yield _PlanPart(
-                    next((part.first for part in chosen), ""),
-                    sum(part.usd for part in chosen),
-                    sum(part.seconds for part in chosen),
-                    sum(part.turns for part in chosen),
-                    tuple(itertools.chain.from_iterable(part.calls for part in chosen)),
-                    next((part.skill for part in chosen if part.skill), None),
-                )
+                yield sum(chosen, _NOTHING)
 
     def _favoured(self, tool: Tool) -> Iterator[_PlanPart]:
         preference = self._episode.preference.tools

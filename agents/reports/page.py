@@ -102,18 +102,18 @@ def _written(shown: ShownRun, file: Path) -> PageWritten:
 
 
 def _write(stream: BinaryIO, run: ShownRun) -> int:
-    before, after = _around_data(run)
-    stream.write(before.encode())
+    filled = _filled("Evaluation" if run.training is None else "Training", run.title, SCRIPTS)
+    before, _, after = page_file("page.html").partition("{{data}}")
+    stream.write(_fill(before, filled).encode())
     shared, details = PartWriter(stream, "shared"), PartWriter(stream, "transcripts")
-    store = SharedValues(shared)
-    trials = [_listed(trial, line, store, details) for trial, line in _with_lines(run)]
+    trials = [_listed(trial, line, shared, details) for trial, line in _with_lines(run)]
     shared.end()
     details.end()
     index = {"title": run.title, "version": __version__, "notes": run.notes, "manifest": run.manifest,
              "roles": ROLES, "agent_roles": REWARDED_ROLES, "controllability": as_plain(run.preferences),
              "training": for_browser(run.training), "trials": trials}  # fmt: skip
     write_part(stream, "index", index)
-    stream.write(after.encode())
+    stream.write(_fill(after, filled).encode())
     return sum(trial["at"] is not None for trial in trials)
 
 
@@ -134,6 +134,7 @@ class PartWriter:
         self._stream, self._name = stream, name
         self._number = self._size = 0
         self._held: list[Any] = []
+        self._places: dict[bytes, tuple[int, int]] = {}
 
     def add(self, value: Any) -> tuple[int, int]:
         """Takes a value, and returns where it will be: the part's number and the place in it."""
@@ -144,26 +145,18 @@ class PartWriter:
             self.end()
         return place
 
+    def place(self, value: Any) -> tuple[int, int]:
+        """Where the value is, which is kept once: tools and system messages are the same in many trials."""
+        digest = hashlib.sha256(json.dumps(value).encode()).digest()
+        if digest not in self._places:
+            self._places[digest] = self.add(value)
+        return self._places[digest]
+
     def end(self) -> None:
         """Writes the values that are held as one part. Does nothing where none are held."""
         if self._held:
             write_part(self._stream, self._name, self._held)
             self._number, self._size, self._held = self._number + 1, 0, []
-
-
-class SharedValues:
-    """Keeps each value once: tools and system messages are the same in many trials."""
-
-    def __init__(self, parts: PartWriter) -> None:
-        self._parts = parts
-        self._places: dict[bytes, tuple[int, int]] = {}
-
-    def place(self, value: Any) -> tuple[int, int]:
-        """Where the value is kept."""
-        digest = hashlib.sha256(json.dumps(value).encode()).digest()
-        if digest not in self._places:
-            self._places[digest] = self._parts.add(value)
-        return self._places[digest]
 
 
 def _with_lines(run: ShownRun) -> Iterator[tuple[ShownTrial, Any]]:
@@ -178,44 +171,29 @@ def _with_lines(run: ShownRun) -> Iterator[tuple[ShownTrial, Any]]:
             yield trial, line
 
 
-def _listed(trial: ShownTrial, line: Any, store: SharedValues, details: PartWriter) -> dict[str, Any]:
+def _listed(trial: ShownTrial, line: Any, shared: PartWriter, details: PartWriter) -> dict[str, Any]:
     """A trial as the list has it; its transcript goes into a part."""
     row = {name: value for name, value in asdict(trial.row).items() if value not in ("", {}, None)}
-    at = details.add(_detail(line, store)) if isinstance(line, Mapping) else None
+    found = line.get("messages") if isinstance(line, Mapping) else None
+    messages = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    at = details.add(_detail(line, messages, shared)) if isinstance(line, Mapping) else None
     more = {name: value for name in ("retried", "training") if (value := getattr(trial, name))}
-    listed: dict[str, Any] = for_browser({**row, **more, "question": _question(line), "at": at})
+    asked = next((str(one.get("content", "")) for one in messages if one.get("role") == "user"), "")
+    listed: dict[str, Any] = for_browser({**row, **more, "question": asked[:QUESTION_CHARACTERS], "at": at})
     return listed
 
 
-def _detail(line: Mapping[str, Any], store: SharedValues) -> dict[str, Any]:
+def _detail(line: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], shared: PartWriter) -> dict[str, Any]:
     detail = dict(line)
     if "tools" in detail:
-        detail["tools"] = {"shared": store.place(detail["tools"])}
-    messages = _messages(line)
+        detail["tools"] = {"shared": shared.place(detail["tools"])}
     if messages and messages[0].get("role") == "system" and len(str(messages[0].get("content"))) > LONG_CHARACTERS:
-        first = {**messages[0], "content": {"shared": store.place(messages[0]["content"])}}
+        first = {**messages[0], "content": {"shared": shared.place(messages[0]["content"])}}
         detail["messages"] = [first, *messages[1:]]
     return detail
 
 
-def _messages(line: Any) -> list[Mapping[str, Any]]:
-    found = line.get("messages") if isinstance(line, Mapping) else None
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-
-
-def _question(line: Any) -> str:
-    asked = (str(one.get("content", "")) for one in _messages(line) if one.get("role") == "user")
-    return next(asked, "")[:QUESTION_CHARACTERS]
-
-
 # -- the page ----------------------------------------------------------------------------------------------------------
-
-
-def _around_data(run: ShownRun) -> tuple[str, str]:
-    """The page before its data and behind them."""
-    filled = _filled("Evaluation" if run.training is None else "Training", run.title, SCRIPTS)
-    before, _, after = page_file("page.html").partition("{{data}}")
-    return _fill(before, filled), _fill(after, filled)
 
 
 def page_of_server(title: str) -> tuple[str, str]:
@@ -225,31 +203,10 @@ def page_of_server(title: str) -> tuple[str, str]:
 
 
 def _filled(kind: str, title: str, scripts: Sequence[str], **more: str) -> dict[str, str]:
-    """What stands in page.html; `more` goes into its policy."""
+    """What stands in page.html; `more` goes into its policy: what the page may do beside running this script and using
+    this style. Half a surrogate pair in the title, which a file cannot hold, is a question mark."""
     style = page_file("page.css")
     script = '(() => {\n"use strict";\n' + "\n".join(page_file(f"{name}.js") for name in scripts) + "})();\n"
-    policy = content_policy(script, style, **more)
-    return {"title": _escaped(title), "kind": kind, "policy": policy, "style": style, "script": script}
-
-
-def _escaped(text: str) -> str:
-    """Write as text of the page: half a surrogate pair, which a file cannot hold, is a question mark."""
-    return html.escape(text.encode("utf-8", "replace").decode("utf-8"))
-
-
-def _fill(template: str, values: Mapping[str, str]) -> str:
-    """Fill in one pass: what is filled in is not read again."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], template)
-
-
-def page_file(name: str) -> str:
-    """A file of the page's own."""
-    folder = resources.files("toolorchestra.agents") / "data" / "page"
-    return (folder / name).read_text(encoding="utf-8")
-
-
-def content_policy(script: str, style: str, **more: str) -> str:
-    """What the page may do: run this script, use this style, and nothing but `more`."""
     allowed = {
         "default-src": "'none'",
         "script-src": f"'sha256-{_hash(script)}'",
@@ -261,7 +218,24 @@ def content_policy(script: str, style: str, **more: str) -> str:
         "trusted-types": "'none'",
         **more,
     }
-    return "; ".join(f"{name} {value}" for name, value in allowed.items())
+    return {
+        "title": html.escape(title.encode("utf-8", "replace").decode("utf-8")),
+        "kind": kind,
+        "policy": "; ".join(f"{name} {value}" for name, value in allowed.items()),
+        "style": style,
+        "script": script,
+    }
+
+
+def _fill(template: str, values: Mapping[str, str]) -> str:
+    """Fill in one pass: what is filled in is not read again."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], template)
+
+
+def page_file(name: str) -> str:
+    """A file of the page's own."""
+    folder = resources.files("toolorchestra.agents") / "data" / "page"
+    return (folder / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

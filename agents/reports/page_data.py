@@ -8,11 +8,20 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.evaluation.controllability import PreferenceEffect, controllability_of
-from toolorchestra.agents.evaluation.rows import MANIFEST, RETRIED, TRAJECTORIES, EvaluationRow, Status, read_rows
+from toolorchestra.agents.evaluation.rows import (
+    MANIFEST,
+    RETRIED,
+    TRAJECTORIES,
+    EvaluationRow,
+    Status,
+    grouped,
+    read_rows,
+)
 from toolorchestra.agents.evaluation.summary_tables import number as digits
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.prices import CLASSES, EXPERT, NANO
@@ -22,8 +31,6 @@ MOST_EXACT = 2**53 - 1
 """The largest whole number that a browser holds exactly."""
 RECORDED = "recorded"
 """The policy of a line that names none."""
-Trials = Sequence[Sequence[EvaluationRow]]
-"""The plays of each trial."""
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
@@ -83,7 +90,8 @@ def read_evaluation(path: Path) -> ShownRun:
     notes = [*_broken_note(file, broken)]
     notes += [f"{missing} of {len(rows)} trials have no transcript."] if missing else []
     notes += [f"{len(offsets)} transcripts belong to no row and are left out."] if offsets else []
-    manifest = _manifest(path / MANIFEST, notes)
+    manifest = parsed((path / MANIFEST).read_bytes()) if (path / MANIFEST).is_file() else None
+    notes += [f"{MANIFEST} could not be read."] if manifest is None and (path / MANIFEST).is_file() else []
     again, told = _plays_set_aside(path / RETRIED, rows, manifest)
     trials += tuple(ShownTrial(row, None, place) for place, row in again)
     return _with_preferences(ShownRun(path.resolve().name, trials, manifest, (*notes, *told)))
@@ -103,11 +111,11 @@ def read_recorded(path: Path, seen: Counter[tuple[str, ...]]) -> tuple[list[Show
     trials: list[ShownTrial] = []
     broken: list[int] = []
     for number, offset, line in lines_of(path):
-        row = _recorded_or_none(line, seen)
-        if row is None:
+        try:
+            row, told = recorded_row(line, seen), line.get("training")
+        except UNREADABLE:
             broken.append(number)
         else:
-            told = line.get("training")
             trials.append(ShownTrial(row, (path, offset), training=told if isinstance(told, Mapping) else {}))
     return trials, _broken_note(path, broken)
 
@@ -156,23 +164,7 @@ def _broken_note(path: Path, numbers: list[int]) -> list[str]:
     return [f"{path.name}: {len(numbers)} lines could not be read: {shown}."]
 
 
-def _manifest(path: Path, notes: list[str]) -> Any:
-    if not path.is_file():
-        return None
-    found = parsed(path.read_bytes())
-    if found is None:
-        notes.append(f"{path.name} could not be read.")
-    return found
-
-
 # -- rows of a recording -----------------------------------------------------------------------------------------------
-
-
-def _recorded_or_none(line: Any, seen: Counter[tuple[str, ...]]) -> EvaluationRow | None:
-    try:
-        return recorded_row(line, seen)
-    except UNREADABLE:
-        return None
 
 
 def recorded_row(line: Mapping[str, Any], seen: Counter[tuple[str, ...]]) -> EvaluationRow:
@@ -182,6 +174,7 @@ def recorded_row(line: Mapping[str, Any], seen: Counter[tuple[str, ...]]) -> Eva
     task, totals, charges = line.get("task") or {}, line["totals"], list(line["charges"])
     env, split, policy, name, trial = _key(line) or _named(line, task, seen)
     status, failure = _status(line)
+    by_item, by_role = (grouped(charges, itemgetter(name)) for name in ("item", "role"))
     return EvaluationRow(
         env=env, split=split, policy=policy, task=name, trial=trial, seed=line["seed"],
         status=status, failure=failure,
@@ -192,8 +185,8 @@ def recorded_row(line: Mapping[str, Any], seen: Counter[tuple[str, ...]]) -> Eva
         elapsed_ns=round(totals["seconds"] * NANO),
         nano_usd_by_role=dict(totals["nano_usd_by_role"]),
         nano_usd_by_tool=dict(totals["nano_usd_by_tool"]),
-        nano_usd_by_model=_by_model(charges),
-        tokens=_tokens(charges),
+        nano_usd_by_model={item: sum(c["nano_usd"] for c in some) for item, some in by_item.items()},
+        tokens={role: [sum(c["tokens"][name] for c in some) for name in CLASSES] for role, some in by_role.items()},
         estimated=sum(bool(charge["estimated"]) for charge in charges),
         calls=dict(line.get("calls") or {}),
         models={charge["tool"]: charge["item"] for charge in charges if charge["role"] == EXPERT},
@@ -223,22 +216,6 @@ def _status(line: Mapping[str, Any]) -> tuple[Status, str]:
     return ("ended", "") if line["outcome"] is not None else ("failed", "it ended without an outcome")
 
 
-def _by_model(charges: list[Mapping[str, Any]]) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for charge in charges:
-        found[charge["item"]] += charge["nano_usd"]
-    return dict(found)
-
-
-def _tokens(charges: list[Mapping[str, Any]]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for charge in charges:
-        counts = found.setdefault(charge["role"], [0] * len(CLASSES))
-        for place, name in enumerate(CLASSES):
-            counts[place] += charge["tokens"][name]
-    return found
-
-
 # -- plays that were set aside, as their trials were played again: in no figure, and paid for --------------------------
 
 
@@ -246,50 +223,30 @@ def _plays_set_aside(
     path: Path, rows: Sequence[EvaluationRow], manifest: Any
 ) -> tuple[list[tuple[int, EvaluationRow]], list[str]]:
     """The plays of a retried.jsonl, each with its number among its trial's, and sentences on what they cost."""
-    plays: dict[str, list[EvaluationRow]] = {}
-    for row in read_rows(path) if path.is_file() else ():
-        plays.setdefault(json.dumps(row.key), []).append(row)
+    plays = grouped(read_rows(path) if path.is_file() else (), lambda row: json.dumps(row.key))
     last = {json.dumps(row.key): row for row in rows}
-    again = [plays[key] for key in plays if key in last]
-    left = [plays[key] for key in plays if key not in last]
+    again, left = ({key: some for key, some in plays.items() if (key in last) == one} for one in (True, False))
     notes = []
     if again:
-        beside = _beside(again, last) if _cached(manifest) else None
-        notes.append(f"{_count(again)} retried; {_set_aside(again)} cost {_cents(_paid(again))}{_where(beside)}.")
+        count = sum(map(len, again.values()))
+        aside = "the play that does not count" if count == 1 else f"the {count} plays that do not count"
+        beside, asked = ", in no figure", manifest.get("asked") if isinstance(manifest, Mapping) else None
+        if isinstance(asked, Mapping) and asked.get("cache"):  # what is above the last play's bill was paid beside it
+            costliest = {key: max(row.nano_usd for row in some) for key, some in again.items()}
+            more = sum(max(0, nano - last[key].nano_usd) for key, nano in costliest.items())
+            beside = f". As a cache answers, the last plays are billed that again; {_cents(more)} is in no figure"
+        notes.append(f"{_count(again)} retried; {aside} cost {_paid(again)}{beside}.")
     if left:
-        notes.append(f"{_count(left)} broken off and not played again, for {_cents(_paid(left))}, in no figure.")
+        notes.append(f"{_count(left)} broken off and not played again, for {_paid(left)}, in no figure.")
     return [numbered for some in plays.values() for numbered in enumerate(some, 1)], notes
 
 
-def _cached(manifest: Any) -> bool:
-    asked = manifest.get("asked") if isinstance(manifest, Mapping) else None
-    return isinstance(asked, Mapping) and bool(asked.get("cache"))
-
-
-def _paid(trials: Trials) -> int:
-    return sum(row.nano_usd for some in trials for row in some)
-
-
-def _beside(trials: Trials, last: Mapping[str, EvaluationRow]) -> int:
-    """Count what was paid beside a play. With a cache a later play is billed again what an earlier one paid: what is
-    above its bill was paid beside it."""
-    costliest = {json.dumps(some[0].key): max(row.nano_usd for row in some) for some in trials}
-    return sum(max(0, nano - last[key].nano_usd) for key, nano in costliest.items())
-
-
-def _where(beside: int | None) -> str:
-    if beside is None:
-        return ", in no figure"
-    return f". As a cache answers, the last plays are billed that again; {_cents(beside)} is in no figure"
-
-
-def _count(trials: Trials) -> str:
+def _count(trials: Mapping[str, Sequence[EvaluationRow]]) -> str:
     return "1 trial was" if len(trials) == 1 else f"{len(trials)} trials were"
 
 
-def _set_aside(trials: Trials) -> str:
-    count = sum(map(len, trials))
-    return "the play that does not count" if count == 1 else f"the {count} plays that do not count"
+def _paid(trials: Mapping[str, Sequence[EvaluationRow]]) -> str:
+    return _cents(sum(row.nano_usd for some in trials.values() for row in some))
 
 
 def _cents(nano_usd: int) -> str:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toolorchestra.agents.configuration.config import TrainConfig
-from toolorchestra.agents.evaluation.heldout import ORACLE, POLICY, Evaluation, HeldOut, TaskScores
+from toolorchestra.agents.evaluation.heldout import ORACLE, POLICY, Evaluation, HeldOut, Scored, TaskScores
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval
 from toolorchestra.agents.policies.baselines import baseline
+from toolorchestra.agents.reports.training_data import markdown
 from toolorchestra.agents.rollouts.rollout import Chat, Rollouts
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
@@ -75,14 +76,12 @@ def together(parts: Sequence[StagesPlayed]) -> StagesPlayed:
 
 def plays_of(tasks: Sequence[TaskScores | None], name: str = POLICY) -> list[TaskResult | None]:
     """A player's plays among those of the baselines."""
-    made: list[TaskResult | None] = []
-    for task in tasks:
-        if task is None:
-            made.append(None)
-            continue
-        measure, reward = task.players[name]
-        made.append(TaskResult(reward, measure.outcome, 100 * measure.usd, measure.seconds))
-    return made
+
+    def result(scored: Scored) -> TaskResult:
+        measure = scored.measure
+        return TaskResult(scored.reward, measure.outcome, 100 * measure.usd, measure.seconds)
+
+    return [None if task is None else result(task.players[name]) for task in tasks]
 
 
 # -- playing ----------------------------------------------------------------------------------------------------------
@@ -91,26 +90,17 @@ def plays_of(tasks: Sequence[TaskScores | None], name: str = POLICY) -> list[Tas
 def stages_of(folder: Path, tasks: int, *, again: bool, say: Say) -> StagesPlayed:
     """Take stages from the run's report/stages.json where the same was played before, or played now."""
     best = checkpoint_of(folder)
-    kept, made_of = folder / "report" / "stages.json", _made_of(folder, best, tasks)
+    kept, checkpoints = folder / "report" / "stages.json", _checkpoints(folder, best)
+    weights = {name: path and (path / checkpoint.MANIFEST).read_text("utf-8") for name, path in checkpoints.items()}
+    made_of = {"tasks": tasks, "checkpoints": weights}
     if kept.is_file() and not again:
         row = json.loads(kept.read_text(encoding="utf-8"))
-        if row.get("made_of") == made_of:
+        if row.get("made_of") == made_of:  # other weights or other tasks are played anew
             return StagesPlayed.from_json(row)
-    played = _played(config_of(best), _checkpoints(folder, best), tasks, say)
+    played = _played(config_of(best), checkpoints, tasks, say)
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps({"made_of": made_of, **vars(played)}) + "\n", encoding="utf-8")
     return played
-
-
-def _made_of(folder: Path, best: Path, tasks: int) -> dict[str, object]:
-    """What the plays are of: other weights or other tasks are played anew."""
-    return {
-        "tasks": tasks,
-        "checkpoints": {
-            name: path and (path / checkpoint.MANIFEST).read_text(encoding="utf-8")
-            for name, path in _checkpoints(folder, best).items()
-        },
-    }
 
 
 def _checkpoints(folder: Path, best: Path) -> dict[str, Path | None]:
@@ -160,10 +150,12 @@ def _beside(held_out: HeldOut, evaluations: Mapping[str, Evaluation], chat: Chat
 def as_markdown(played: StagesPlayed) -> str:
     """Everybody over all tasks; each preference; where the oracle plays the share of its reward by preference; and what
     each stage changed, task by task."""
-    by_preference = _preferences(played, list(played.plays), _short)
-    by_preference = f"Reward / right / ¢ a task, by preference:\n\n{by_preference}"
-    tables = [_overall(played), by_preference, _shares(played), _changes(played)]
-    return "\n\n".join(table for table in tables if table)
+    tables = [_overall(played)]
+    tables.append(f"Reward / right / ¢ a task, by preference:\n\n{_preferences(played, [*played.plays], _short)}")
+    if ORACLE in played.plays:
+        shares = _preferences(played, played.stages, _of_oracle)
+        tables.append(f"Share of the oracle's reward, by preference:\n\n{shares}")
+    return "\n\n".join([*tables, _changes(played)])
 
 
 def _overall(played: StagesPlayed) -> str:
@@ -171,24 +163,12 @@ def _overall(played: StagesPlayed) -> str:
     rows = [["", "reward", "share of the oracle's", "right", "¢ a task", "s a task", "readable turns"]]
     for name, plays in played.plays.items():
         mine = [play for i in tasks if (play := plays[i]) is not None]
-        rows.append(
-            [
-                name,
-                _mean([p.reward for p in mine], "{:.3f}"),
-                _of_oracle(played, name, tasks),
-                _mean([p.right for p in mine], "{:.1%}"),
-                _mean([p.cents for p in mine], "{:.2f}"),
-                f"{statistics.fmean(p.seconds for p in mine):.0f}" if mine else "-",
-                f"{played.readable[name]:.1%}" if name in played.readable else "",
-            ]
-        )
-    return f"{len(tasks)} tasks.\n\n{_table(rows)}"
-
-
-def _shares(played: StagesPlayed) -> str:
-    if ORACLE not in played.plays:
-        return ""
-    return f"Share of the oracle's reward, by preference:\n\n{_preferences(played, played.stages, _of_oracle)}"
+        reward, share = _mean([p.reward for p in mine], "{:.3f}"), _of_oracle(played, name, tasks)
+        bills = [_mean([p.right for p in mine], "{:.1%}"), _mean([p.cents for p in mine], "{:.2f}")]
+        seconds = f"{statistics.fmean(p.seconds for p in mine):.0f}" if mine else "-"
+        readable = f"{played.readable[name]:.1%}" if name in played.readable else ""
+        rows.append([name, reward, share, *bills, seconds, readable])
+    return f"{len(tasks)} tasks.\n\n{markdown(rows)}"
 
 
 def _preferences(
@@ -200,7 +180,7 @@ def _preferences(
     for preference in dict.fromkeys(played.preferences):
         some = [i for i in tasks if played.preferences[i] == preference]
         rows.append([preference, str(len(some)), *(cell(played, name, some) for name in names)])
-    return _table(rows)
+    return markdown(rows)
 
 
 def _short(played: StagesPlayed, name: str, tasks: Sequence[int]) -> str:
@@ -216,15 +196,11 @@ def _changes(played: StagesPlayed) -> str:
     rows = [["change", "reward", "right", "¢ a task"]]
     for before, after in zip(played.stages, played.stages[1:], strict=False):
         pairs = [(a, b) for i in tasks if (a := played.plays[before][i]) and (b := played.plays[after][i])]
-        rows.append(
-            [
-                f"{before} → {after}",
-                _mean([b.reward - a.reward for a, b in pairs], "{:+.3f}"),
-                _mean([b.right - a.right for a, b in pairs], "{:+.1%}"),
-                _mean([b.cents - a.cents for a, b in pairs], "{:+.2f}"),
-            ]
-        )
-    return f"Task by task, the mean of the differences:\n\n{_table(rows)}"
+        apart = [[after - before for before, after in zip(a, b, strict=True)] for a, b in pairs]
+        forms = ("{:+.3f}", "{:+.1%}", "{:+.2f}")
+        cells = [_mean([one[place] for one in apart], form) for place, form in enumerate(forms)]
+        rows.append([f"{before} → {after}", *cells])
+    return f"Task by task, the mean of the differences:\n\n{markdown(rows)}"
 
 
 def _of_oracle(played: StagesPlayed, name: str, tasks: Sequence[int]) -> str:
@@ -243,8 +219,3 @@ def _mean(values: Sequence[float], form: str) -> str:
 
 def _ends(found: Interval, form: str) -> str:
     return f"[{form.format(found.low)}, {form.format(found.high)}]"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-    return "\n".join("| " + " | ".join(row) + " |" for row in lines)

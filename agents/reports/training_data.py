@@ -239,18 +239,15 @@ def _tables(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield _standings("The test", summary["standings"], REWARDS)
     if preferences := summary.get("by_preference"):
         head = ["preference", "tasks", "of the oracle's reward", "held-out reward", "right", "¢ a task"]
-        yield {
-            "title": "By the user's preference",
-            "head": head,
-            "rows": [_preference(*one) for one in preferences.items()],
-        }
+        rows = [_preference(*one) for one in preferences.items()]
+        yield {"title": "By the user's preference", "head": head, "rows": rows}
     if len(found := summary.get("by_environment") or {}) > 1:
         for name, standings in found.items():
             yield _standings(name.replace("ToolOrchestra/", ""), standings)
     if probes := summary.get("probes"):
         about = "The same task with one thing changed: how often each side was chosen."
-        yield {"title": "Counterfactual probes", "about": about, "head": ["what", "one side", "other side", "shift"],
-               "rows": [_probe(one) for one in probes]}  # fmt: skip
+        head, rows = ["what", "one side", "other side", "shift"], [_probe(one) for one in probes]
+        yield {"title": "Counterfactual probes", "about": about, "head": head, "rows": rows}
 
 
 def _standings(title: str, standings: Mapping[str, Mapping[str, Any]], about: str = "") -> dict[str, Any]:
@@ -273,9 +270,10 @@ def _with_ends(one: Mapping[str, Any], name: str, form: str) -> Cell:
 
 def _preference(name: str, one: Mapping[str, Any]) -> list[Cell]:
     mine, best = one["policy"], one["oracle"]
-    return [name, str(mine["tasks"]), _share(one["of_oracle"], ".0%"), f"{mine['reward']:.3f}",
-            (f"{mine['accuracy']:.0%}", f"oracle {best['accuracy']:.0%}"),
-            (f"{mine['cents']:.2f}", f"oracle {best['cents']:.2f}")]  # fmt: skip
+    beside = [
+        (f"{mine[of]:{form}}", f"oracle {best[of]:{form}}") for of, form in (("accuracy", ".0%"), ("cents", ".2f"))
+    ]
+    return [name, str(mine["tasks"]), _share(one["of_oracle"], ".0%"), f"{mine['reward']:.3f}", *beside]
 
 
 def _share(found: Mapping[str, float] | None, form: str) -> Cell:
@@ -302,8 +300,10 @@ def _several(runs: Sequence[KeptRun], names: Sequence[str]) -> dict[str, Any]:
         ]
         curves.append(_curve(drawn, "The trained policy on the validation split of each run.", lines))
     curves += [_in_training(runs, names, WINDOW, drawn) for drawn in IN_TRAINING]
-    head = ["run", "of the oracle's reward", "held-out reward", "right", "¢ a task"]
-    rows = [_result(name, summary) for summary, name in ended]
+    head, rows = ["run", "of the oracle's reward", "held-out reward", "right", "¢ a task"], []
+    for summary, name in ended:
+        one, share = summary["standings"][POLICY], _share(summary.get("of_oracle"), ".1%")
+        rows.append([name, share, f"{one['reward']:.3f}", f"{one['accuracy']:.1%}", f"{one['cents']:.2f}"])
     return {
         "lead": "",
         "facts": [],
@@ -312,12 +312,6 @@ def _several(runs: Sequence[KeptRun], names: Sequence[str]) -> dict[str, Any]:
         "curves": [one for one in curves if one["lines"]],
         "tables": [{"title": "The test", "about": REWARDS, "head": head, "rows": rows}] if rows else [],
     }
-
-
-def _result(name: str, summary: Mapping[str, Any]) -> list[Cell]:
-    one = summary["standings"][POLICY]
-    share = _share(summary.get("of_oracle"), ".1%")
-    return [name, share, f"{one['reward']:.3f}", f"{one['accuracy']:.1%}", f"{one['cents']:.2f}"]
 
 
 # -- curves ------------------------------------------------------------------------------------------------------------
@@ -396,8 +390,7 @@ def smoothed(points: Sequence[Point], window: int) -> list[Point]:
 def seeds_table(runs: Sequence[Mapping[str, Any]]) -> str:
     """The share of the oracle's reward, then the rows of each player of all runs, then the probes; mean and spread over
     the runs. As Markdown."""
-    header = ["", *(f"seed {run['seed']}" for run in runs), "mean", "spread"]
-    rows = [header, ["---"] * len(header), *_shares(runs)]
+    rows = [["", *(f"seed {run['seed']}" for run in runs), "mean", "spread"], *_shares(runs)]
     for name in PLAYERS:
         some = [run["standings"][name] for run in runs if name in run["standings"]]
         if len(some) < len(runs):
@@ -409,7 +402,13 @@ def seeds_table(runs: Sequence[Mapping[str, Any]]) -> str:
         for side in ("left", "right"):
             label = f"probe: {same[0]['name']}, {same[0][side]}"
             rows.append(_across(label, [probe[f"{side}_rate"] for probe in same], ".2f"))
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return markdown(rows)
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells as they are; the first row is its head."""
+    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "\n".join("| " + " | ".join(row) + " |" for row in lines)
 
 
 def _shares(runs: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
@@ -418,17 +417,16 @@ def _shares(runs: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
         yield _across("share of the oracle's reward", [run["of_oracle"]["value"] for run in runs], ".1%")
         for end in ENDS:
             yield _across(f"{end} end of its interval", [run["of_oracle"][end] for run in runs], ".1%")
-    for preference in [
-        preference for preference in runs[0]["by_preference"] if all(preference in run["by_preference"] for run in runs)
-    ]:
-        found = [run["by_preference"][preference] for run in runs]
+    for preference in runs[0]["by_preference"]:
+        found = [run["by_preference"][preference] for run in runs if preference in run["by_preference"]]
+        if len(found) < len(runs):
+            continue
+        label = f"preference {preference}"
         if all(one["of_oracle"] for one in found):
-            yield _across(f"preference {preference}: share", [one["of_oracle"]["value"] for one in found], ".1%")
+            yield _across(f"{label}: share", [one["of_oracle"]["value"] for one in found], ".1%")
         for name in ("policy", "oracle"):
-            yield _across(
-                f"preference {preference}: {name}'s accuracy", [one[name]["accuracy"] for one in found], ".1%"
-            )
-            yield _across(f"preference {preference}: {name}'s ¢ a task", [one[name]["cents"] for one in found], ".2f")
+            yield _across(f"{label}: {name}'s accuracy", [one[name]["accuracy"] for one in found], ".1%")
+            yield _across(f"{label}: {name}'s ¢ a task", [one[name]["cents"] for one in found], ".2f")
 
 
 def _across(label: str, values: Sequence[float | None], form: str) -> list[str]:

@@ -18,7 +18,6 @@ from toolorchestra.agents.evaluation.heldout import (
     Evaluation,
     HeldOut,
     OracleShare,
-    PreferenceStanding,
     Standing,
     intervals,
 )
@@ -50,7 +49,7 @@ def write_report(run: TrainingRun) -> Path:
         require_money()
         # Where an evaluation is short because the model is slow, so are they.
         probes = standard_probes(evaluating, config.environments, min(PROBED, config.evaluation_tasks))
-    summary = as_summary(run, step, final, probes)
+    summary = _as_summary(run, step, final, probes)
     (run.folder / SUMMARY).write_text(json.dumps(summary, indent=1))
     _keep_episodes(run.folder / TESTED, final)
     return write_page(run.folder).file
@@ -59,15 +58,14 @@ def write_report(run: TrainingRun) -> Path:
 def _keep_episodes(path: Path, final: Evaluation) -> None:
     """Keep the test's episodes, turn by turn. All of them, or an even sample: figures of the page are then of the
     sample, and of nothing that was picked."""
-    lines = [_line(one) for one in final.trajectories if one.record is not None]
+    lines = [
+        trajectory_line({"policy": POLICY, "env": one.env_id.rpartition("/")[2], **one.record})
+        for one in final.trajectories
+        if one.record is not None
+    ]
     while len(lines) > 1 and sum(map(len, lines)) > TESTED_MEGABYTES * 1e6:
         lines = lines[::2]
     path.write_bytes(b"".join(lines))
-
-
-def _line(one: Trajectory) -> bytes:
-    named = {"policy": POLICY, "env": one.env_id.rpartition("/")[2]}
-    return trajectory_line({**named, **(one.record or {})})
 
 
 def _take_best(run: TrainingRun) -> int:
@@ -84,8 +82,13 @@ def _take_best(run: TrainingRun) -> int:
     return run.best_step
 
 
-def as_summary(run: TrainingRun, best_step: int, final: Evaluation, probes: Sequence[Probe]) -> dict[str, Any]:
+def _as_summary(run: TrainingRun, best_step: int, final: Evaluation, probes: Sequence[Probe]) -> dict[str, Any]:
     """What the report says, as numbers; `best_step` is the step whose weights it is of."""
+    known = [task for task in final.tasks if task is not None]
+
+    def ends(name: str) -> dict[str, list[float]]:
+        return {of: [found.low, found.high] for of, found in intervals(known, name).items()}
+
     return {
         "simulated": simulated(run.config),
         "preset": run.config.preset,
@@ -93,29 +96,23 @@ def as_summary(run: TrainingRun, best_step: int, final: Evaluation, probes: Sequ
         "steps": run.step,
         "best_step": best_step,
         "of_oracle": _share_row(final.of_oracle),
-        "by_preference": {preference: _preference_row(found) for preference, found in final.by_preference.items()},
+        "by_preference": {
+            preference: {"policy": _row(of.policy), "oracle": _row(of.oracle), "of_oracle": _share_row(of.share)}
+            for preference, of in final.by_preference.items()
+        },
         "failed": final.failed,
         "valid": final.valid,
-        "standings": {name: {**_row(s), "intervals": _intervals(final, name)} for name, s in final.standings.items()},
+        "standings": {name: {**_row(s), "intervals": ends(name)} for name, s in final.standings.items()},
         "by_environment": {e: {n: _row(s) for n, s in p.items()} for e, p in final.by_environment.items()},
         "probes": [{**p.__dict__, "shift": p.shift} for p in probes],
         "configuration": as_json(run.config),
     }
 
 
-def _intervals(final: Evaluation, name: str) -> dict[str, list[float]]:
-    known = [task for task in final.tasks if task is not None]
-    return {of: [ends.low, ends.high] for of, ends in intervals(known, name).items()}
-
-
 def _share_row(share: OracleShare | None) -> dict[str, float] | None:
     if share is None:
         return None
     return {"value": share.value, "low": share.interval.low, "high": share.interval.high}
-
-
-def _preference_row(found: PreferenceStanding) -> dict[str, Any]:
-    return {"policy": _row(found.policy), "oracle": _row(found.oracle), "of_oracle": _share_row(found.share)}
 
 
 def _row(s: Standing) -> dict[str, Any]:
@@ -162,17 +159,13 @@ def _made(mix: EnvMix) -> EpisodeFactory:
     return factory_of(mix.env_id, **{**arguments, "split": mix.test})
 
 
-def _offered(mix: EnvMix) -> tuple[str, ...]:
-    """The countable keys: of every task, as nothing varies."""
-    return _made(mix).start(FIRST_SEED).episode.world.toolbox.keys
-
-
 def _play(
-    rollouts: Rollouts, mix: EnvMix, tasks: int, options: Mapping[str, Any], keep: Callable[[str], bool]
+    rollouts: Rollouts, mix: EnvMix, tasks: int, options: Mapping[str, Any], subject: str = ""
 ) -> list[Trajectory]:
+    """Play tasks, of a subject where one is named."""
     made = _made(mix)
     seeds = range(FIRST_SEED, FIRST_SEED + tasks * 4)
-    fitting = (s for s in seeds if keep(str(made.start(s).info["task"]["subject"])))
+    fitting = (s for s in seeds if not subject or made.start(s).info["task"]["subject"] == subject)
     return rollouts.collect([job_of(mix, made, s, options) for s in islice(fitting, tasks)])
 
 
@@ -190,7 +183,7 @@ def price_swap(rollouts: Rollouts, mix: EnvMix, pair: tuple[str, str], tasks: in
     for factors in ((CHEAP, EXPENSIVE), (EXPENSIVE, CHEAP)):
         changed = {behind[alias]: factor for alias, factor in zip(pair, factors, strict=True)}
         sheet = made.sheet.with_factors(changed, f"probe-{factors[0]}")
-        played = _play(rollouts, mix, tasks, {"prices": sheet, "preference": "frugal"}, lambda _: True)
+        played = _play(rollouts, mix, tasks, {"prices": sheet, "preference": "frugal"})
         first, second = _rate(played, pair[:1]), _rate(played, pair[1:])
         sides.append(first / (first + second) if first + second else 0.0)
     return Probe(
@@ -207,7 +200,7 @@ def preference_flip(rollouts: Rollouts, mix: EnvMix, tasks: int) -> Probe:
     """Dollars spent when the user does not mind, and when the user pays; as the share of episodes above a cent."""
     sides = []
     for kind in ("accurate", "frugal"):
-        played = _play(rollouts, mix, tasks, {"preference": kind}, lambda _: True)
+        played = _play(rollouts, mix, tasks, {"preference": kind})
         sides.append(sum(t.measure.usd for t in played) / max(1, len(played)) * 100)
     return Probe("cents a task", "user wants accuracy", "user wants to save", sides[0], sides[1], tasks)
 
@@ -219,7 +212,7 @@ def favoured_tool(rollouts: Rollouts, mix: EnvMix, key: str, tasks: int) -> Prob
         {"outcome": 1.0, "usd": 0.5, "sentence": "Keep the bill as small as you can while still getting it right."},
         {"outcome": 1.0, "usd": 0.5, key: 1.0, "sentence": f"If there is a choice, take {key}."},
     ):
-        sides.append(_rate(_play(rollouts, mix, tasks, {"preference": preference}, lambda _: True), [key]))
+        sides.append(_rate(_play(rollouts, mix, tasks, {"preference": preference}), [key]))
     return Probe(f"episodes that use {key}", "not named", "asked for", sides[0], sides[1], tasks)
 
 
@@ -229,7 +222,7 @@ def subject_contrast(
     """How often an episode calls any of the keys, for one subject and for another."""
     sides, counts = [], []
     for subject in subjects:
-        played = _play(rollouts, mix, tasks, {"preference": "balanced"}, lambda s, wanted=subject: s == wanted)  # type: ignore[misc]
+        played = _play(rollouts, mix, tasks, {"preference": "balanced"}, subject)
         sides.append(sum(t.measure.calls.get(k, 0) for t in played for k in keys) / max(1, len(played)))
         counts.append(len(played))
     return Probe(f"calls of {', '.join(keys)} a task", *subjects, sides[0], sides[1], min(counts))
@@ -239,23 +232,25 @@ def standard_probes(rollouts: Rollouts, mixes: Sequence[EnvMix], tasks: int = PR
     """The probes of the embedded worlds, less those of keys that the mix's tools lack."""
     by_name = {m.env_id.rpartition("/")[2]: m for m in mixes}
     probes: list[Probe] = []
-    if frames := by_name.get("FRAMES-v0"):
-        probes += _frames_probes(rollouts, frames, tasks)
-    if hle := by_name.get("HLE-v0"):
-        probes += _hle_probes(rollouts, hle, tasks)
+    for name, probes_of in (("FRAMES-v0", _frames_probes), ("HLE-v0", _hle_probes)):
+        if mix := by_name.get(name):
+            keys = _made(mix).start(FIRST_SEED).episode.world.toolbox.keys  # of every task, as nothing varies
+            probes += probes_of(rollouts, mix, tasks, frozenset(keys).issuperset)
     return probes
 
 
-def _frames_probes(rollouts: Rollouts, mix: EnvMix, tasks: int) -> Iterator[Probe]:
-    has = frozenset(_offered(mix)).issuperset
+Has = Callable[[Sequence[str]], bool]
+"""Tells whether tools with these countable keys are offered."""
+
+
+def _frames_probes(rollouts: Rollouts, mix: EnvMix, tasks: int, has: Has) -> Iterator[Probe]:
     if has(pair := ("answer-3", "answer-4")):
         yield price_swap(rollouts, mix, pair, tasks)
     if has(["search-1"]):
         yield favoured_tool(rollouts, mix, "search-1", tasks)
 
 
-def _hle_probes(rollouts: Rollouts, mix: EnvMix, tasks: int) -> Iterator[Probe]:
-    has = frozenset(_offered(mix)).issuperset
+def _hle_probes(rollouts: Rollouts, mix: EnvMix, tasks: int, has: Has) -> Iterator[Probe]:
     pair = ("answer-1", "answer-2")
     if has(pair):
         yield price_swap(rollouts, mix, pair, 2 * tasks)

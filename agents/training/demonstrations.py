@@ -22,7 +22,7 @@ from typing import Any
 from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Datum, Sample
-from toolorchestra.agents.evaluation.simulated_evaluation import played
+from toolorchestra.agents.evaluation.heldout import played
 from toolorchestra.agents.policies.baselines import Baseline, RandomPolicy, baseline, players
 from toolorchestra.agents.policies.plans import Follows, Plan, last_result, random_plan, tool_of
 from toolorchestra.agents.rollouts.grpo import TokenSequence

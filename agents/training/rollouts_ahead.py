@@ -26,7 +26,7 @@ from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.environments import ChosenTask, chosen_tasks
 from toolorchestra.agents.engines.base import Samples, SamplesWhileTraining
 from toolorchestra.agents.engines.guarded_processes import LoopThread
-from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
+from toolorchestra.agents.evaluation.heldout import baseline_measures
 from toolorchestra.agents.rollouts.grpo import Group
 from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts, siblings
 from toolorchestra.agents.rollouts.time_split import TimeSplit

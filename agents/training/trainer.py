@@ -18,8 +18,7 @@ from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.environments import chosen_tasks, seed_of
 from toolorchestra.agents.engines.base import Datum, Engine
 from toolorchestra.agents.engines.machine import this_machine
-from toolorchestra.agents.evaluation.heldout import POLICY
-from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
+from toolorchestra.agents.evaluation.heldout import POLICY, baseline_measures
 from toolorchestra.agents.rollouts.grpo import Group, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat, siblings
 from toolorchestra.agents.training import sessions

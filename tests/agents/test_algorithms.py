@@ -14,7 +14,7 @@ from toolorchestra.agents.algorithms.critic import Critic, by_turn
 from toolorchestra.agents.algorithms.gated import Gated
 from toolorchestra.agents.algorithms.leave_one_out import SCALE, LeaveOneOut
 from toolorchestra.agents.configuration.presets import preset
-from toolorchestra.agents.evaluation.simulated_evaluation import played
+from toolorchestra.agents.evaluation.heldout import played
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Grpo, TokenSequence, Trajectory, training_batch
 from toolorchestra.agents.rollouts.rollout import _chance, factory_of

@@ -23,7 +23,7 @@ from toolorchestra.agents.configuration.environments import (
 )
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
+from toolorchestra.agents.evaluation.heldout import baseline_measures
 from toolorchestra.agents.rollouts.rollout import Chat, Job
 from toolorchestra.envs.base.errors import ConfigError
 

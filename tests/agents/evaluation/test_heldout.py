@@ -17,11 +17,11 @@ from toolorchestra.agents.evaluation.heldout import (
     HeldOut,
     Split,
     TaskScores,
+    played,
     preference_score,
     scores,
     standing,
 )
-from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import NAMES, baseline
 from toolorchestra.agents.rollouts.grpo import Measure, Trajectory
 from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts, factory_of, measured

@@ -20,7 +20,7 @@ from toolorchestra.agents.configuration.config import WarmStart
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.evaluation.simulated_evaluation import played
+from toolorchestra.agents.evaluation.heldout import played
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import Chat, Job, factory_of, measured, siblings
 from toolorchestra.agents.training.demonstrations import Wanderer, _tasks, demonstrations, recorded

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from toolorchestra.agents.evaluation.simulated_evaluation import played
+from toolorchestra.agents.evaluation.heldout import played
 from toolorchestra.agents.policies.plans import (
     BROUGHT_NOTHING,
     MOST_PROGRAMS,

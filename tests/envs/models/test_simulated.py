@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from tests.paths import REPOSITORY
-from toolorchestra.agents.evaluation.simulated_evaluation import played
+from toolorchestra.agents.evaluation.heldout import played
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.answer_grading import final_answer, is_right

@@ -15,7 +15,7 @@ from toolorchestra.envs.retrieval.bm25 import Bm25, _top
 
 PLAYED = """
 import hashlib
-from toolorchestra.agents.evaluation.simulated_evaluation import played
+from toolorchestra.agents.evaluation.heldout import played
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
 
