@@ -18,7 +18,6 @@ from toolorchestra.agents.evaluation.heldout import (
     Split,
     TaskScores,
     played,
-    preference_score,
     scores,
     standing,
 )
@@ -223,12 +222,3 @@ def test_terms_of_ones_own_are_part_of_everybodys_held_out_reward() -> None:
     alone = scores((), preference, replace(right, outcome=0.0, terms={"late": -0.25}), {})
     assert alone
     assert alone["policy"].reward == -0.25
-
-
-def test_the_papers_evaluation_score() -> None:
-    """Appendix L: counts and outcome over the baseline's, cents and minutes the other way round."""
-    other = Measure(1.0, 0.30, 600.0, {"search-1": 4})
-    mine = Measure(1.0, 0.10, 300.0, {"search-1": 2})
-    preference = Preference(outcome=1.0, usd=1.0, seconds=1.0, tools={"search-1": 1.0})
-    assert preference_score(mine, other, preference) == pytest.approx(1.0 + 30 / 10 + 10 / 5 + 2 / 4)
-    assert preference_score(replace(mine, outcome=0.0), other, preference) == 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -63,14 +62,6 @@ def test_nothing_known_is_from_nothing_to_all() -> None:
     assert share_of([]).value is None
 
 
-def test_unknown_outcomes_count_as_all_wrong_and_as_all_right() -> None:
-    share = share_of(singles(26, 0, 14))
-    assert (share.right, share.unknown, share.trials, share.value) == (26, 14, 40, None)
-    assert (share.low, share.high) == (0.65, 1.0)
-    assert share.interval == Interval(wilson(0.65, 40).low, 1.0)
-    assert share_of(singles(26, 14)).value == 0.65
-
-
 def test_trials_of_a_task_that_are_all_alike_count_as_one() -> None:
     alike = [tally(4, 4)] * 5 + [tally(0, 4)] * 5
     assert effective_trials(alike) == pytest.approx(10)
@@ -108,15 +99,6 @@ def test_an_interval_holds_its_bounds_and_grows_with_what_is_not_known(tallies: 
         inner = share_of(settled).interval
         assert share.interval.low <= inner.low
         assert inner.high <= share.interval.high
-
-
-@settings(deadline=None)
-@given(st.integers(1, 7).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
-def test_pass_rates_are_those_of_all_draws_of_k_trials(drawn: tuple[int, int, int]) -> None:
-    trials, solved, k = drawn
-    draws = list(combinations([True] * solved + [False] * (trials - solved), k))
-    assert pass_hat(trials, solved, k) == pytest.approx(sum(map(all, draws)) / len(draws))
-    assert pass_at(trials, solved, k) == pytest.approx(sum(map(any, draws)) / len(draws))
 
 
 def test_pass_rates_by_hand() -> None:

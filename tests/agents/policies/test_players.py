@@ -90,12 +90,6 @@ def test_random_plays_a_service_too() -> None:
     assert playable("cascade", made).startswith("policy 'cascade' routes questions among experts; tau2-mock is none")
 
 
-def test_another_seed_is_another_random_player() -> None:
-    made = place("HLE")
-    digests = {whole_digest(played(made, player("random", made, seed))) for seed in range(3)}
-    assert len(digests) == 3
-
-
 def test_unknown_names_and_players_that_cannot_play_are_refused() -> None:
     made = place("HLE")
     with pytest.raises(ConfigError, match=r"no policy 'skilbook'; valid: .* Did you mean 'skillbook'"):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.agents.evaluation.played_episodes import evaluate
 from tests.command_line import toolorchestra
 from toolorchestra.agents.policies.players import player
 from toolorchestra.agents.policies.router import (
@@ -120,18 +119,6 @@ def test_calls_are_drawn_by_their_chances_and_a_temperature_of_0_takes_the_likel
     assert len(set(texts[1.0, 0][0])) > 5
     assert set(texts[0.0, 0][0]) == set(texts[0.0, 1][0])
     assert len(set(texts[0.0, 0][0])) == 1
-
-
-def test_many_episodes_side_by_side_are_played_as_one_after_the_other(tmp_path: Path) -> None:
-    save_router(tmp_path, layers(), how())
-    made = factory_of("HLE-v0", split="test", preference="none", max_turns=6)
-    digests = []
-    for at_once in (1, 8):
-        who = player(f"router:{tmp_path}", made)
-        got = asyncio.run(evaluate(made, who.move, 11, 8, at_once))
-        assert [one.failure for one in got] == [""] * 8
-        digests.append([one.record.usd for one in got])
-    assert digests[0] == digests[1]
 
 
 def test_it_stands_in_the_table_and_its_digest_in_the_manifest(tmp_path: Path) -> None:

@@ -166,3 +166,6 @@ def test_mean_and_spread_of_each_row(tmp_path: Path) -> None:
     assert "| preference frugal: oracle's ¢ a task | 1.00 | 1.00 | 1.00 | 1.00 | 0.00 |" in rows
     assert "| policy: reward | 0.450 | 0.400 | 0.500 | 0.450 | 0.100 |" in rows
     assert rows[-1] == "| probe: p, b | 0.90 | 0.80 | 1.00 | 0.90 | 0.20 |"
+    two = [summary_of(run) for run in runs[:2]]
+    del two[1]["standings"]["strongest"]
+    assert "strongest" not in seeds_table(two)  # nobody's mean over some of the runs is shown

@@ -196,7 +196,7 @@ def test_every_stage_and_every_fixed_player_plays_the_same_tasks(made: tuple[Pat
     strongest, cheapest = ([p and p.cents for p in played.plays[name]] for name in ("strongest", "cheapest"))
     assert strongest != cheapest
     # Models of random weights all talk alike; so what was loaded is compared, and not what it said.
-    loaded = of_stages._made_of(run, run / "checkpoints" / "step-000004", 2)["checkpoints"]
+    loaded = json.loads((run / "report" / "stages.json").read_text())["made_of"]["checkpoints"]
     assert len(set(loaded.values())) == 3
 
 
