@@ -7,7 +7,6 @@ was played under other prices, or on another version of the tasks, stands in a s
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from toolorchestra.agents.evaluation.frontier import (
     mean_rows,
     reach_over,
 )
-from toolorchestra.agents.evaluation.rows import MANIFEST, EvaluationRow, grouped, latest, read_rows
+from toolorchestra.agents.evaluation.rows import MANIFEST, EvaluationRow, grouped, latest, read_manifest, read_rows
 from toolorchestra.agents.evaluation.statistics import (
     Interval,
     TaskTally,
@@ -145,14 +144,12 @@ def read_runs(folders: Sequence[Path]) -> list[NamedRun]:
     names = [folder.resolve().name for folder in folders]
     runs = []
     for folder, name in zip(folders, names, strict=True):
-        manifest = folder / MANIFEST
-        try:
-            data = json.loads(manifest.read_bytes()) if manifest.is_file() else {}
-            versions = tuple(sorted((str(env), str(version)) for env, version in data.get("task_versions", {}).items()))
-        except (ValueError, AttributeError) as err:
-            raise ConfigError(f"{manifest}: expected an object, task_versions in it another ({err!s:.80})") from None
+        versions = read_manifest(folder).get("task_versions", {})
+        if not isinstance(versions, Mapping):
+            raise ConfigError(f"{folder / MANIFEST}: task_versions is an object, got {versions!r:.40}")
+        told = tuple(sorted((str(env), str(version)) for env, version in versions.items()))
         own = name if names.count(name) == 1 else str(folder)
-        runs.append(NamedRun(own, latest(read_rows(folder)), versions))
+        runs.append(NamedRun(own, latest(read_rows(folder)), told))
     return runs
 
 

@@ -7,8 +7,8 @@ themselves, chooses by half of them and is judged by the other half.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,13 +18,11 @@ from toolorchestra.agents.calibration.skills_and_lengths import Numbers
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, pass_at, ratio_interval
 from toolorchestra.agents.policies.knn_and_skillbook import EXPECTS, Expectations, Fit, FittedTask, words
 from toolorchestra.agents.policies.plans import Plan
-from toolorchestra.envs.base.errors import ConfigError, one_of
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.recorded.source import RecordedSource
 from toolorchestra.envs.factory import EnvSettings, EpisodeFactory
 from toolorchestra.envs.money.prices import NANO
 from toolorchestra.envs.outcomes.table import Outcomes
-
-COST_WEIGHT = 0.2
 
 
 class Chosen(NamedTuple):
@@ -89,10 +87,12 @@ def table_of(source: RecordedSource, prices: Any) -> Table:
     ]  # fmt: skip
     families = tuple(runs.family(task) for task in tasks)
     fold = np.array([source.fold_of(task) for task in tasks])
-    whole = _means(found, slice(None))
+    made = Table(tasks, families, runs.models, fold, *_means(found, slice(None)))
     least = min(len(of_model) for of_task in found for of_model in of_task)
-    halves = (_means(found, slice(0, None, 2)), _means(found, slice(1, None, 2))) if least > 1 else None
-    return Table(tasks, families, runs.models, fold, *whole, halves, _again(found, least) if least > 1 else None)
+    if least == 1:
+        return made
+    halves = (_means(found, slice(0, None, 2)), _means(found, slice(1, None, 2)))
+    return replace(made, halves=halves, again=_again(found, least))
 
 
 def _means(found: Sequence[Sequence[Numbers]], part: slice) -> Chosen:
@@ -127,24 +127,11 @@ def by_folds(table: Table, choose: Chooser) -> list[int]:
     return [int(one) for one in made]
 
 
-def cheapest(table: Table, train: Any) -> Sequence[int]:
-    """The model whose runs cost least."""
-    return [int(np.argmin(table.usd[train].mean(0)))] * len(table.tasks)
-
-
-def strongest(table: Table, train: Any) -> Sequence[int]:
-    """The model that is right most often."""
-    return [int(np.argmax(table.success[train].mean(0)))] * len(table.tasks)
-
-
-def logistic(words: Sequence[Sequence[str]], cost_weight: float = COST_WEIGHT) -> Chooser:
+def logistic(words: Sequence[Sequence[str]], cost_weight: float) -> Chooser:
     """A router trained by logistic regression on families and words of the tasks."""
-
-    def choose(table: Table, train: Any) -> Sequence[int]:
-        expected = fit_logistic(table.families, words, table.success, train)
-        return _worth(expected, table, train, cost_weight)
-
-    return choose
+    return lambda table, train: _worth(
+        fit_logistic(table.families, words, table.success, train), table, train, cost_weight
+    )
 
 
 def _worth(expected: Numbers, table: Table, train: Any, cost_weight: float) -> list[int]:
@@ -153,26 +140,21 @@ def _worth(expected: Numbers, table: Table, train: Any, cost_weight: float) -> l
     return [int(one) for one in np.argmax(expected - cost_weight * usd / usd.max(), axis=1)]
 
 
-def fitted(name: str, texts: Sequence[str], cost_weight: float = COST_WEIGHT) -> Chooser:
-    """`knn` or `skillbook`, told how often each model is right on each task that may be learnt from."""
-    one_of("router", name, EXPECTS)
+def fitted(name: str, texts: Sequence[str], cost_weight: float) -> Chooser:
+    """`knn` or `skillbook`, told how often each model is right on each task that may be learnt from: as if every model
+    had played every one of these tasks often."""
 
     def choose(table: Table, train: Any) -> Sequence[int]:
-        known = Expectations(_learnt(table, texts, train))
+        plans = tuple(Plan("", "", model) for model in table.models)
+        tasks = tuple(
+            FittedTask(texts[int(at)], table.families[int(at)], tuple(map(float, table.success[at])))
+            for at in np.flatnonzero(train)
+        )
+        known = Expectations(Fit("", plans, tasks, used=(), plays=(), usd=0.0, episodes=0, failed=0))
         expected = [EXPECTS[name](known, family, text) for family, text in zip(table.families, texts, strict=True)]
         return _worth(np.array(expected), table, train, cost_weight)
 
     return choose
-
-
-def _learnt(table: Table, texts: Sequence[str], train: Any) -> Fit:
-    """Learn as if every model had played every one of these tasks often."""
-    plans = tuple(Plan("", "", model) for model in table.models)
-    tasks = tuple(
-        FittedTask(texts[int(at)], table.families[int(at)], tuple(map(float, table.success[at])))
-        for at in np.flatnonzero(train)
-    )
-    return Fit("", plans, tasks, used=(), plays=(), usd=0.0, episodes=0, failed=0)
 
 
 def oracle(table: Table) -> Chosen:
@@ -219,12 +201,8 @@ def escalating(table: Table, most: int | None = None) -> Chosen:
     return Chosen(success, usd, seconds)
 
 
-def standings(chosen: Mapping[str, Chosen], best: Chosen) -> list[ReplayedLine]:
-    """Lines of the table. `best` is the single model that the others are compared with."""
-    return [_standing(name, one, best) for name, one in chosen.items()]
-
-
 def _standing(name: str, one: Chosen, best: Chosen) -> ReplayedLine:
+    """A line of the table. `best` is the single model that it is compared with."""
     gain, left = _ratio(one.success, best.success), _ratio(one.usd, best.usd)
     accuracy = _mean(one.success)
     return ReplayedLine(
@@ -279,18 +257,20 @@ def complete_models(rows: Outcomes, share: float) -> tuple[str, ...]:
 def contest(table: Table, texts: Sequence[str], cost_weight: float) -> list[ReplayedLine]:
     """Every line of the table. `texts` are what was asked, by task."""
     told = [words(text) for text in texts]
+    every = len(table.tasks)
     choosers: dict[str, Chooser] = {
-        "cheapest": cheapest,
-        "strongest": strongest,
+        "cheapest": lambda table, train: [int(np.argmin(table.usd[train].mean(0)))] * every,
+        "strongest": lambda table, train: [int(np.argmax(table.success[train].mean(0)))] * every,
         "knn": fitted("knn", texts, cost_weight),
         "skillbook": fitted("skillbook", texts, cost_weight),
         "trained router (logistic)": logistic(told, cost_weight),
         "trained router, accuracy alone": logistic(told, 0.0),
     }
-    chosen = {table.models[model]: table.of([model] * len(table.tasks)) for model in front(table)}
+    chosen = {table.models[model]: table.of([model] * every) for model in front(table)}
     chosen |= {name: table.of(by_folds(table, choose)) for name, choose in choosers.items()}
     chosen["cascade, with a check after each run"] = escalating(table)
     best = best_single(table)
     chosen |= dict(same_model_again(table, best))
     chosen["task oracle, one run" if table.halves else "any model right, one run each"] = oracle(table)
-    return standings(chosen, table.of([best] * len(table.tasks)))
+    of_best = table.of([best] * every)
+    return [_standing(name, one, of_best) for name, one in chosen.items()]

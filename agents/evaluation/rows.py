@@ -229,6 +229,18 @@ def read_rows(path: str | Path, *, sealed: bool = False) -> Iterator[EvaluationR
             raise ConfigError(f"{file}, line {number}: expected a row of an evaluation ({err!s:.100})") from None
 
 
+def read_manifest(folder: str | Path) -> dict[str, Any]:
+    """A run's manifest; empty where nothing says so."""
+    path = Path(folder) / MANIFEST
+    try:
+        data = json.loads(path.read_bytes()) if path.is_file() else {}
+    except ValueError as err:
+        raise ConfigError(f"{path}: an object expected, and it is no JSON ({err!s:.80})") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: an object expected, got {type(data).__name__}")
+    return data
+
+
 def read_learnt(folder: Path) -> dict[Cell, int]:
     """What policies that learn first have paid for it, in nano-dollars."""
     paid: Counter[Cell] = Counter()

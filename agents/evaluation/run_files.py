@@ -33,6 +33,7 @@ from toolorchestra.agents.evaluation.rows import (
     grouped,
     latest,
     line_of,
+    read_manifest,
     read_rows,
 )
 from toolorchestra.agents.evaluation.summary import read_planned, summarise
@@ -177,14 +178,11 @@ NAMED_CHANGES = 3
 
 
 def whole_manifest(folder: Path) -> dict[str, Any]:
-    """A folder's. Raises ConfigError where there is none that can be read."""
-    try:
-        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if not isinstance(found["asked"], Mapping) or not isinstance(found["run_id"], str):
-            raise TypeError("`asked` is an object and `run_id` a text")
-    except (OSError, ValueError, LookupError, TypeError) as err:
-        raise ConfigError(f"{folder / MANIFEST} is no manifest of an evaluation ({err!s:.80})") from None
-    return dict(found)
+    """A folder's. Raises ConfigError where there is none of an evaluation."""
+    found = read_manifest(folder)
+    if not isinstance(found.get("asked"), Mapping) or not isinstance(found.get("run_id"), str):
+        raise ConfigError(f"{folder / MANIFEST} is no manifest of an evaluation: `asked` is an object, `run_id` a text")
+    return found
 
 
 def require_asked(manifest: Mapping[str, Any], asked: Mapping[str, Any], folder: Path) -> None:
@@ -303,15 +301,6 @@ def model_of(some: Sequence[PlayedRow]) -> str:
         if charge.get("role") == ORCHESTRATOR
     }
     return items.pop() if len(items) == 1 else some[0].row.policy
-
-
-def read_manifest(run: Path) -> dict[str, Any]:
-    """What was asked for; empty where nothing says so."""
-    path = run / MANIFEST
-    data = json.loads(path.read_bytes()) if path.is_file() else {}
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path}: an object expected, got {type(data).__name__}")
-    return data
 
 
 @contextmanager

@@ -8,7 +8,6 @@ experts and tools. Those of judges and simulated users stand apart.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 
 from toolorchestra.agents.evaluation.controllability import PreferenceEffect, controllability_of
 from toolorchestra.agents.evaluation.heldout import preference_score
-from toolorchestra.agents.evaluation.rows import MANIFEST, Cell, EvaluationRow, grouped, latest
+from toolorchestra.agents.evaluation.rows import MANIFEST, Cell, EvaluationRow, grouped, latest, read_manifest
 from toolorchestra.agents.evaluation.statistics import (
     Interval,
     Share,
@@ -238,16 +237,12 @@ def groups_of(rows: Iterable[EvaluationRow]) -> dict[str, list[EvaluationRow]]:
 
 def read_planned(folder: str | Path) -> Planned | None:
     """What a run's manifest plans: a list of [environment, split, policy, trials]. None where it says nothing."""
-    path = Path(folder) / MANIFEST
-    if not path.is_file():
-        return None
+    planned = read_manifest(folder).get("planned")
     try:
-        planned = json.loads(path.read_bytes()).get("planned")
         return None if planned is None else {(str(e), str(s), str(p)): int(n) for e, s, p, n in planned}
-    except (ValueError, TypeError, AttributeError) as err:
-        raise ConfigError(
-            f"{path}: expected an object with planned: [[environment, split, policy, trials], ...] ({err!s:.80})"
-        ) from None
+    except (ValueError, TypeError) as err:
+        shape = "planned: [[environment, split, policy, trials], ...]"
+        raise ConfigError(f"{Path(folder) / MANIFEST}: {shape} expected ({err!s:.80})") from None
 
 
 def tallies_of(rows: Sequence[EvaluationRow], unplayed: int = 0) -> list[TaskTally]:

@@ -115,7 +115,7 @@ def test_a_folder_is_not_written_over_and_a_resumed_run_is_asked_the_same(tmp_pa
         EvaluationRun.open(tmp_path, ASKED, resume=False)
     with raises(ConfigError, "seed was 0 and is 1; ask", "--resume with the same options, or another --out FOLDER"):
         EvaluationRun.open(tmp_path, {**ASKED, "seed": 1}, resume=True)
-    (tmp_path / "manifest.json").write_text("[]")
+    (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(ConfigError, match="is no manifest of an evaluation"):
         EvaluationRun.open(tmp_path, ASKED, resume=True)
 

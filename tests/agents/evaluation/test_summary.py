@@ -171,9 +171,13 @@ def test_what_was_planned_is_read_from_the_manifest(tmp_path: Path) -> None:
     assert read_planned(tmp_path) == {CELL: 12}
     (tmp_path / "manifest.json").write_text(json.dumps({"seed": 1}))
     assert read_planned(tmp_path) is None
-    for broken in ("[]", '{"planned": [["HLE-v0", 3]]}', "{"):
+    for broken, says in (
+        ("[]", "an object expected"),
+        ("{", "an object expected"),
+        ('{"planned": [["HLE-v0", 3]]}', r"planned: \[\[environment"),
+    ):
         (tmp_path / "manifest.json").write_text(broken)
-        with pytest.raises(ConfigError, match=r"expected an object with planned: \[\[environment"):
+        with pytest.raises(ConfigError, match=says):
             read_planned(tmp_path)
 
 
