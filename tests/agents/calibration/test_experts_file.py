@@ -25,23 +25,12 @@ from toolorchestra.envs.tools.tool_config import ToolConfig, load
 
 TRUTH = Truth(tasks=80, models=3, runs=3, families=3)
 SUBJECT_OF = {"math": ["family 0"], "code": ["family 1", "family 2"]}
-ANSWERERS = ToolConfig.read(
-    {
-        "name": "two experts",
-        "tools": [
-            {
-                "kind": "answer",
-                "name": "answer",
-                "description": "",
-                "offers": [
-                    {"alias": "answer-1", "model": "large", "seconds": 9},
-                    {"alias": "answer-2", "model": "model 1", "seconds": 3},
-                ],
-            }
-        ],
-    },
-    "two experts",
-)
+OFFERS = [
+    {"alias": "answer-1", "model": "large", "seconds": 9},
+    {"alias": "answer-2", "model": "model 1", "seconds": 3},
+]
+TOOLS = [{"kind": "answer", "name": "answer", "description": "", "offers": OFFERS}]
+ANSWERERS = ToolConfig.read({"name": "two experts", "tools": TOOLS}, "two experts")
 CHOICES = FileOptions({"answer-1": "model 0"}, SUBJECT_OF)
 
 
@@ -168,23 +157,14 @@ def test_what_the_recording_does_not_know_is_refused_or_taken(fitted: Path, tmp_
 @pytest.mark.parametrize(
     ("choices", "said", "option"),
     [
-        (
-            FileOptions({"answer-1": "modle 0"}),
-            r"^stands of 'answer-1': no recorded model 'modle 0'; .* Did you mean 'model 0'",
-            "--as answer-1=MODEL",
-        ),
-        (
-            FileOptions({"answer-1": "model 0", "large": "model 1"}),
-            r"^stands: answer-1 \(large\) would be 'model 0' and 'model 1', and one .*; leave one out",
-            "one --as large=MODEL alone",
-        ),
-        (
-            replace(CHOICES, subjects={"maths": ["family 0"]}),
-            r"^subjects: no subject 'maths'; .* Did you mean 'math'",
-            "--family SUBJECT=FAMILY",
-        ),
+        (FileOptions({"answer-1": "modle 0"}), "^stands of 'answer-1': no recorded model 'modle 0'; .* Did you mean "
+         "'model 0'", "--as answer-1=MODEL"),
+        (FileOptions({"answer-1": "model 0", "large": "model 1"}), r"^stands: answer-1 \(large\) would be 'model 0' "
+         "and 'model 1', and one .*; leave one out", "one --as large=MODEL alone"),
+        (replace(CHOICES, subjects={"maths": ["family 0"]}), "^subjects: no subject 'maths'; .* Did you mean 'math'",
+         "--family SUBJECT=FAMILY"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_refused(read: FitFile, choices: FileOptions, said: str, option: str) -> None:
     with raises(ConfigError, said, option):
         make_experts(read, ANSWERERS, choices)

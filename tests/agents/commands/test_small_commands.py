@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.reports.test_training_page import ended_run
+from tests.agents.reports.recorded_runs import training_run
 from tests.command_line import ended, unboxed
 from toolorchestra import cli
 from toolorchestra.agents.commands import budget, doctor, ids, index, report, serve_index
@@ -155,7 +155,7 @@ def test_what_cannot_be_served_is_said(corpus: Path, tmp_path: Path, capsys: Cap
 
 
 def test_runs_that_have_ended_stand_side_by_side(tmp_path: Path, capsys: Capture) -> None:
-    runs = [str(ended_run(tmp_path / str(seed), seed, share)) for seed, share in ((0, 0.9), (1, 0.7))]
+    runs = [str(training_run(tmp_path / str(seed), seed=seed, share=share)) for seed, share in ((0, 0.9), (1, 0.7))]
     assert report.main(runs) == 0
     said = capsys.readouterr().out
     assert said.startswith("|  | seed 0 | seed 1 | mean | spread |\n")

@@ -81,13 +81,14 @@ def standing(name: str) -> dict[str, Any]:
             "seconds": 80.0, "calls": {"search-1": 1.2}, "tasks": 400, "intervals": ends}  # fmt: skip
 
 
-def training_run(folder: Path, steps: int = 40, name: str = "tiny", seed: int = 0) -> Path:
+def training_run(folder: Path, steps: int = 40, name: str = "tiny", seed: int = 0, share: float = 0.9) -> Path:
     """A run's folder with a report, as training leaves it."""
-    share = {"value": 0.9, "low": 0.84, "high": 0.97}
-    preference = {"policy": standing("policy"), "oracle": standing("oracle"), "of_oracle": share}
-    probe = {"name": f"price {name}", "left": "cheap", "right": "expensive", "left_rate": 0.8, "right_rate": 0.1,
+    of_oracle = {"value": share, "low": share - 0.06, "high": share + 0.07}
+    preference = {"policy": standing("policy"), "oracle": standing("oracle"), "of_oracle": of_oracle}
+    probe = {"name": f"price {name}", "left": "cheap", "right": "expensive", "left_rate": 0.8, "right_rate": 1 - share,
              "shift": -0.7}  # fmt: skip
-    summary = {"simulated": True, "preset": name, "seed": seed, "steps": steps, "best_step": steps, "of_oracle": share,
+    summary = {"simulated": True, "preset": name, "seed": seed, "steps": steps, "best_step": steps,
+               "of_oracle": of_oracle,
                "by_preference": {f"frugal {name}": preference}, "failed": 0, "valid": 1.0,
                "standings": {one: standing(one) for one in PLAYERS},
                "by_environment": {f"ToolOrchestra/HLE-v0{name}": {one: standing(one) for one in PLAYERS}},

@@ -139,33 +139,18 @@ def test_several_runs_are_one_page_and_one_table(tmp_path: Path, capsys: pytest.
     assert report.main([str(tmp_path / "run0"), "--out", str(tmp_path)]) == 2
 
 
-def ended_run(place: Path, seed: int, share: float) -> Path:
-    standing = {"reward": share / 2, "accuracy": 0.5, "cents": 1.0, "cents_per_solved": 2.0, "seconds": 9.0, "tasks": 3}
-    reached = {"value": share, "low": share - 0.1, "high": share + 0.05}
-    preference = {"policy": standing, "oracle": standing, "of_oracle": reached}
-    names = ("policy", "oracle", "strongest", "cheapest", "random")
-    probe = {"name": "p", "left": "a", "right": "b", "left_rate": 0.25, "right_rate": share, "shift": 0.5}
-    summary = {"seed": seed, "of_oracle": reached, "standings": dict.fromkeys(names, standing), "probes": [probe]}
-    summary |= {"by_preference": {"frugal": preference}, "steps": 2, "best_step": 2, "failed": 0}
-    (place / "report").mkdir(parents=True)
-    (place / "report" / "summary.json").write_text(json.dumps(summary))
-    return place
-
-
-def summary_of(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "report" / "summary.json").read_text()))
-
-
 def test_mean_and_spread_of_each_row(tmp_path: Path) -> None:
-    runs = [ended_run(tmp_path / str(seed), seed, share) for seed, share in ((0, 0.9), (1, 0.8), (2, 1.0))]
-    rows = seeds_table([summary_of(run) for run in runs]).splitlines()
+    folders = [
+        training_run(tmp_path / str(seed), seed=seed, share=share) for seed, share in ((0, 0.9), (1, 0.8), (2, 1.0))
+    ]
+    runs = [json.loads((folder / "report" / "summary.json").read_text()) for folder in folders]
+    rows = seeds_table(runs).splitlines()
     assert rows[0] == "|  | seed 0 | seed 1 | seed 2 | mean | spread |"
     assert rows[2] == "| share of the oracle's reward | 90.0% | 80.0% | 100.0% | 90.0% | 20.0% |"
-    assert rows[3] == "| low end of its interval | 80.0% | 70.0% | 90.0% | 80.0% | 20.0% |"
-    assert "| preference frugal: share | 90.0% | 80.0% | 100.0% | 90.0% | 20.0% |" in rows
-    assert "| preference frugal: oracle's ¢ a task | 1.00 | 1.00 | 1.00 | 1.00 | 0.00 |" in rows
-    assert "| policy: reward | 0.450 | 0.400 | 0.500 | 0.450 | 0.100 |" in rows
-    assert rows[-1] == "| probe: p, b | 0.90 | 0.80 | 1.00 | 0.90 | 0.20 |"
-    two = [summary_of(run) for run in runs[:2]]
-    del two[1]["standings"]["strongest"]
-    assert "strongest" not in seeds_table(two)  # nobody's mean over some of the runs is shown
+    assert rows[3] == "| low end of its interval | 84.0% | 74.0% | 94.0% | 84.0% | 20.0% |"
+    assert "| preference frugal tiny: share | 90.0% | 80.0% | 100.0% | 90.0% | 20.0% |" in rows
+    assert "| preference frugal tiny: oracle's ¢ a task | 4.60 | 4.60 | 4.60 | 4.60 | 0.00 |" in rows
+    assert "| strongest: reward | 0.420 | 0.420 | 0.420 | 0.420 | 0.000 |" in rows
+    assert rows[-1] == "| probe: price tiny, expensive | 0.10 | 0.20 | 0.00 | 0.10 | 0.20 |"
+    del runs[1]["standings"]["strongest"]
+    assert "strongest" not in seeds_table(runs)  # nobody's mean over some of the runs is shown
