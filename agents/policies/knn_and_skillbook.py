@@ -85,18 +85,14 @@ class Fit:
 
     def usd_of(self, plan: int, episode: Episode) -> float:
         """What a plan costs on average, at the prices of an episode."""
-        toolbox = episode.world.toolbox
         total = 0
         for who, amounts in self.used[plan].items():
             *tokens, units = (round(amount) for amount in amounts[:5])
-            usage = Usage(_item(who, toolbox), REWARDED_ROLES[1], Tokens(*tokens), units, amounts[5])
+            stage, mark, name = who.partition(":")
+            item = experts(episode.world.toolbox.of_kind(*STAGES[stage]))[name].model if mark else who
+            usage = Usage(item, REWARDED_ROLES[1], Tokens(*tokens), units, amounts[5])
             total += episode.sheet.price(usage.item).nano_usd(usage)
         return total / NANO / max(1, self.plays[plan])
-
-
-def _item(who: str, toolbox: Any) -> str:
-    stage, mark, name = who.partition(":")
-    return experts(toolbox.of_kind(*STAGES[stage]))[name].model if mark else who
 
 
 @dataclass(frozen=True)

@@ -84,8 +84,10 @@ def player(name: str, factory: EpisodeFactory, seed: int = 0, options: PlayerOpt
         return RulePlayer(name, always(name.removeprefix(ALWAYS)), simulated=unreal(factory))
     if name in FITTED:
         return FittedPlayer(name, factory, seed, options)
-    if name in RULED or name in TABLED or name == RANDOM:
-        return RulePlayer(name, _rule(name, seed), simulated=unreal(factory))
+    if name == RANDOM:
+        return RulePlayer(name, lambda episode: random_move(episode, seed), simulated=unreal(factory))
+    if name in RULED or name in TABLED:
+        return RulePlayer(name, baseline(name, seed), simulated=unreal(factory))
     return _from_elsewhere(name, factory, seed, options)
 
 
@@ -123,12 +125,6 @@ def _asks_nobody(factory: EpisodeFactory) -> str:
     return ""
 
 
-def _rule(name: str, seed: int) -> Baseline:
-    if name == RANDOM:
-        return lambda episode: random_move(episode, seed)
-    return baseline(name, seed)
-
-
 def random_move(episode: Episode, seed: int) -> str:
     """Any tool with any arguments that fit its schema, evenly; where somebody listens, now and then a word to him."""
     rng = draws(seed, episode)
@@ -149,15 +145,13 @@ def _is_path(name: str) -> bool:
 
 
 def _from_elsewhere(name: str, factory: EpisodeFactory, seed: int, options: PlayerOptions) -> Player:
-    path = _CHECKPOINTS if name.startswith(CHECKPOINT) else name
     try:
-        maker: Any = resolve_name(path)
+        maker: Any = resolve_name(_CHECKPOINTS if name.startswith(CHECKPOINT) else name)
     except (ImportError, AttributeError, ValueError) as err:
         raise ConfigError(f'player {name!r} cannot be loaded: {err}; write it as "package.module:maker"') from None
     made: Any = maker(name, factory, seed, options)
-    if not all(hasattr(made, part) for part in ("name", "simulated")) or not inspect.iscoroutinefunction(
-        getattr(made, "move", None)
-    ):
+    moves = inspect.iscoroutinefunction(getattr(made, "move", None))
+    if not (moves and hasattr(made, "name") and hasattr(made, "simulated")):
         raise ConfigError(f"player {name!r} has a name, `simulated` and an async move(episode); got {made!r:.60}")
     player: Player = made
     return player
@@ -192,7 +186,8 @@ def recorded_player(name: str, factory: EpisodeFactory) -> RecordedPlayer:
     moves: dict[tuple[str, int], Sequence[Move]] = {}
     try:
         for row in read_trajectories(path):
-            if policy and policy_of(row) != policy:
+            whose = row.get("key")  # of a run: environment, split, policy, task, trial
+            if policy and (not isinstance(whose, list) or whose[2:3] != [policy]):
                 continue
             key, said = (row["task_id"], row["seed"]), _recorded_moves(row)
             if moves.setdefault(key, said) != said:
@@ -203,15 +198,8 @@ def recorded_player(name: str, factory: EpisodeFactory) -> RecordedPlayer:
     except OSError as err:
         raise ConfigError(f"no trajectories at {path!r} ({err.strerror}); RecordTrajectories writes them") from None
     if not moves:
-        whose = f" of policy {policy!r}" if policy else ""
-        raise ConfigError(f"{path} has no trajectory{whose}")
+        raise ConfigError(f"{path} has no trajectory" + (f" of policy {policy!r}" if policy else ""))
     return RecordedPlayer(name, moves, simulated=unreal(factory))
-
-
-def policy_of(row: Mapping[str, Any]) -> str:
-    """The policy whose trajectory it is, where a run's key says that: (env, split, policy, task, trial)."""
-    key = row.get("key")
-    return str(key[2]) if isinstance(key, list) and len(key) > 2 else ""
 
 
 def _recorded_moves(row: Mapping[str, Any]) -> Sequence[Move]:
