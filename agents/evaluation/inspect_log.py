@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from toolorchestra.agents.evaluation.rows import Cell
+from toolorchestra.agents.evaluation.rows import Cell, EvaluationRow
 from toolorchestra.agents.evaluation.run_files import PlayedRow, RunFiles, model_of
 from toolorchestra.agents.evaluation.summary import read_planned, tallies_of, tasks_of
 from toolorchestra.envs.base.actions import parse
@@ -126,8 +126,9 @@ def _results(played: Sequence[PlayedRow], planned: int) -> dict[str, Any]:
     what ended. What did not is counted beside."""
     rows = [one.row for one in played if one.row.right is not None]
     means = [tally.right / tally.known for tally in tallies_of(rows)]
-    found = {"accuracy": fmean(means), "stderr": stdev(means) / len(means) ** 0.5 if len(means) > 1 else 0.0}
-    metrics = {name: {"name": name, "value": value} for name, value in found.items()} if means else {}
+    error = stdev(means) / len(means) ** 0.5 if len(means) > 1 else 0.0
+    found = {"accuracy": fmean(means), "stderr": error} if means else {}
+    metrics = {name: {"name": name, "value": value} for name, value in found.items()}
     score = {"name": SCORER, "scorer": SCORER, "reducer": "mean", "metrics": metrics}
     unscored = len(tasks_of(one.row for one in played)) - len(means)
     counts = {"scored_samples": len(means), "unscored_samples": unscored}
@@ -140,6 +141,12 @@ def _sample(one: PlayedRow, model: str) -> dict[str, Any]:
     said = [message for message in messages if message["role"] == "assistant"]
     opening = messages[: messages.index(said[0])] if said else messages
     error = row.failure or ("cut by the run's spend cap" if row.status == "cut" else "")
+    known = {"turns": ("turn", row.turns), "usd": ("cost", row.agent_usd), "seconds": ("time", row.seconds)}
+    kind, reached = known.get(row.truncated_by, ("custom", row.turns))
+    limit = {"type": kind, "limit": reached, "reason": f"truncated by {row.truncated_by}"}
+    told = "; ".join(f"{name}: {json.dumps(value, default=str)}" for name, value in row.evidence.items())
+    answer = str(row.evidence["answer"]) if "answer" in row.evidence else None
+    score = {"value": row.right, "answer": answer, "explanation": told, "metadata": dict(row.evidence)}
     return {
         "id": row.task,
         "epoch": row.trial + 1,
@@ -147,35 +154,19 @@ def _sample(one: PlayedRow, model: str) -> dict[str, Any]:
         "target": str(row.evidence.get("expected", "")),
         "messages": messages,
         "output": {"model": model, "choices": [{"message": m, "stop_reason": "stop"} for m in said[-1:]]},
-        "scores": {SCORER: _score(one)} if row.right is not None else None,
-        "metadata": _metadata(one),
+        "scores": {SCORER: score} if row.right is not None else None,
+        "metadata": _metadata(row),
         **inspect_usages(kept.get("charges", ())),
         "total_time": row.seconds,
         "working_time": row.seconds,
         "turn_count": row.turns,
-        "limit": _limit(one) if row.truncated_by and row.right is not None else None,
+        "limit": limit if row.truncated_by and row.right is not None else None,
         "error": {"message": error, **_NO_TRACE} if row.right is None else None,
     }
 
 
-def _limit(one: PlayedRow) -> dict[str, Any]:
-    """What cut a trial off, and where that was."""
-    row = one.row
-    known = {"turns": ("turn", row.turns), "usd": ("cost", row.agent_usd), "seconds": ("time", row.seconds)}
-    kind, reached = known.get(row.truncated_by, ("custom", row.turns))
-    return {"type": kind, "limit": reached, "reason": f"truncated by {row.truncated_by}"}
-
-
-def _score(one: PlayedRow) -> dict[str, Any]:
-    evidence = one.row.evidence
-    told = "; ".join(f"{name}: {json.dumps(value, default=str)}" for name, value in evidence.items())
-    answer = str(evidence["answer"]) if "answer" in evidence else None
-    return {"value": one.row.right, "answer": answer, "explanation": told, "metadata": dict(evidence)}
-
-
-def _metadata(one: PlayedRow) -> dict[str, Any]:
+def _metadata(row: EvaluationRow) -> dict[str, Any]:
     """What Inspect has no place for: the bill by role, tool and model, calls, seed, price sheet."""
-    row = one.row
     bills = {"role": row.nano_usd_by_role, "tool": row.nano_usd_by_tool, "model": row.nano_usd_by_model}
     usd = {f"usd_by_{kind}": {name: nano / NANO for name, nano in bill.items()} for kind, bill in bills.items()}
     kept = ("status", "seed", "calls", "groups", "preference", "sheet", "estimated", "over_budget_usd", "digest")

@@ -46,9 +46,9 @@ def paper_tables(
         raise ConfigError(f"trials of {', '.join(BENCHMARKS)} expected, got {found}")
     plan = {cell: count for cell, count in (planned or {}).items() if _setting_of(cell[0])}
     placed = [(place, one) for one in summarise(of_paper, plan, baseline).policies if (place := _setting_of(one.env))]
-    with_wish = grouped(placed, lambda one: bool(one[0].preference))
+    preferring = grouped(placed, lambda one: bool(one[0].preference))
     plain, preferred = (
-        grouped(with_wish.get(wish, ()), lambda one: (one[0].setting, one[1].policy)) for wish in (False, True)
+        grouped(preferring.get(named, ()), lambda one: (one[0].setting, one[1].policy)) for named in (False, True)
     )
     file = resources.files("toolorchestra.agents") / "data" / "paper" / "tables.json"
     published = json.loads(file.read_text(encoding="utf-8"))

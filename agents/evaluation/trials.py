@@ -9,6 +9,7 @@ import random
 from bisect import insort
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolorchestra.agents.evaluation.rows import EvaluationRow, RowKey, Status, bill_of, grouped
@@ -169,8 +170,8 @@ def _row(trial: Trial, started: Started, info: Mapping[str, Any], failure: str) 
     outcome = episode.outcome if status == "ended" else None
     evidence = dict(outcome.evidence) if outcome else {}
     told = {**evidence, **started.info["task"]}
-    wish = episode.preference
-    preference = {"kind": wish.kind, "weights": wish.weights(), "sentence": wish.sentence} if wish.sentence else {}
+    user = episode.preference
+    preference = {"kind": user.kind, "weights": user.weights(), "sentence": user.sentence} if user.sentence else {}
     return EvaluationRow(
         *trial.key[:4],
         trial.number,
@@ -231,7 +232,8 @@ class Spending:
         self._cap = cap
         self._costs = sorted(known)
         self._failed = 0
-        self._running: dict[Hashable, Episode | None] = {}
+        self.running: dict[Hashable, Episode | None] = {}
+        """The trials that run, each with its episode once that has begun: its bill is looked at meanwhile."""
         self._changed = asyncio.Event()
 
     async def begin(self, trial: Hashable) -> bool:
@@ -241,16 +243,12 @@ class Spending:
                 return False
             self._changed.clear()
             await self._changed.wait()
-        self._running[trial] = None
+        self.running[trial] = None
         return True
-
-    def watch(self, trial: Hashable, episode: Episode) -> None:
-        """The trial's episode, whose bill is looked at while it runs."""
-        self._running[trial] = episode
 
     def ended(self, trial: Hashable, nano_usd: int | None) -> None:
         """The trial is over; None: it failed or was broken off, and says nothing of what one costs."""
-        self._running.pop(trial, None)
+        self.running.pop(trial, None)
         if nano_usd is None:
             self._failed += 1
         else:
@@ -262,13 +260,13 @@ class Spending:
         if cap.used_up:
             return False
         if not self._costs:  # nobody knows what one may cost
-            return True if len(self._running) < FIRST_AT_ONCE + self._failed else None
+            return True if len(self.running) < FIRST_AT_ONCE + self._failed else None
         each = self._costs[min(len(self._costs) - 1, int(_QUANTILE * len(self._costs)))]
-        spent = [episode.ledger.nano_usd if episode is not None else 0 for episode in self._running.values()]
+        spent = [episode.ledger.nano_usd if episode is not None else 0 for episode in self.running.values()]
         left = round((cap.usd - cap.spent_usd) * NANO) - sum(max(0, each - own) for own in spent)
         if left >= each:
             return True
-        return None if self._running else False
+        return None if self.running else False
 
 
 # -- the trials of one contest, side by side ---------------------------------------------------------------------------
@@ -285,7 +283,6 @@ class ContestPlay:
         self._cap, self._real = contest.made.rules.spend_cap, not unreal(contest.made)
         ended = [row.nano_usd for row in run.rows.values() if row.cell == contest.cell and row.status == "ended"]
         self._spending = Spending(self._cap, ended)
-        self._episodes: dict[RowKey, Episode] = {}
         self._again = run.retried() if run.cached else {}
         """What trials have cost that a cache bills anew."""
         self._wrong: Exception | None = None
@@ -340,18 +337,12 @@ class ContestPlay:
             self._cap.add(-self._again[trial.key])
         cost = None
         try:
-            done = await play(
-                trial, self._contest.made, self._contest.player.move, self._gates, lambda one: self._begun(trial, one)
-            )
+            move, running = self._contest.player.move, self._spending.running
+            done = await play(trial, self._contest.made, move, self._gates, partial(running.__setitem__, trial))
             cost = done.row.nano_usd if done.row.status == "ended" else None
         except BaseException:
-            self._run.interrupted(trial, self._episodes.get(trial.key))
+            self._run.interrupted(trial, self._spending.running.get(trial))
             raise
         finally:
             self._spending.ended(trial, cost)
-            self._episodes.pop(trial.key, None)
         return done
-
-    def _begun(self, trial: Trial, episode: Episode) -> None:
-        self._episodes[trial.key] = episode
-        self._spending.watch(trial, episode)
