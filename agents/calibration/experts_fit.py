@@ -73,7 +73,7 @@ class ExpertsFit:
         return [sentence for holds, sentence in said if holds]
 
 
-def fit(rows: Outcomes, draws: int = DRAWS, seed: int = 0) -> ExpertsFit:
+def fit(rows: Outcomes, draws: int = DRAWS) -> ExpertsFit:
     """Fit rows. Raises ConfigError where they are of one model alone, or nothing is graded."""
     if len(rows.models) < 2:
         raise ConfigError(
@@ -83,7 +83,7 @@ def fit(rows: Outcomes, draws: int = DRAWS, seed: int = 0) -> ExpertsFit:
     counts = Counts.of(rows)
     success = fit_success(counts)
     made = ExpertsFit(rows, counts, success, fit_lengths(rows, counts, success), together(rows))
-    return replace(made, intervals=_intervals(made, draws, seed))
+    return replace(made, intervals=_intervals(made, draws))
 
 
 def shared(made: ExpertsFit) -> dict[str, float]:
@@ -96,9 +96,9 @@ def shared(made: ExpertsFit) -> dict[str, float]:
     return values
 
 
-def _intervals(made: ExpertsFit, draws: int, seed: int) -> dict[str, Interval]:
+def _intervals(made: ExpertsFit, draws: int) -> dict[str, Interval]:
     """Tasks are drawn anew, with all that was run on them. What the lengths' rows give is fitted again with them."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     found: dict[str, list[float]] = {}
     tasks = len(made.counts.family)
     by_task = _RowsByTask(made.rows)

@@ -204,12 +204,12 @@ class Foretold(NamedTuple):
         return self.low <= self.recorded <= self.high
 
 
-def families_left_out(rows: Outcomes, seed: int = 0) -> dict[str, list[Foretold]]:
+def families_left_out(rows: Outcomes) -> dict[str, list[Foretold]]:
     """Foretell, by family, each model's rate there by the others."""
     names = rows.family_names
     if len(names) < 3:
         raise ConfigError(f"{rows.where}: three families at least are needed to leave one out; it has {len(names)}")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     return {name: _family_left_out(rows, number, rng) for number, name in enumerate(names)}
 
 
@@ -249,11 +249,11 @@ def _drawn_right(fit: SuccessFit, skills: Numbers, runs: Numbers, rng: np.random
     return np.asarray(rng.binomial(runs.astype(int), below(behind)))
 
 
-def folds_left_out(rows: Outcomes, folds: int = 5, seed: int = 0) -> dict[str, int]:
+def folds_left_out(rows: Outcomes) -> dict[str, int]:
     """Counts, by fact of successes, the fifths of the tasks where it lies in what a fit of the rest foretells."""
-    counts, rng = Counts.of(rows), np.random.default_rng(seed)
-    fold, found = rng.permutation(len(rows.tasks)) % folds, dict[str, int]()
-    for left in range(folds):
+    counts, rng = Counts.of(rows), np.random.default_rng(0)
+    fold, found = rng.permutation(len(rows.tasks)) % 5, dict[str, int]()
+    for left in range(5):
         seen = fit_success(counts.of_tasks(np.flatnonzero(fold != left)))
         there = counts.of_tasks(np.flatnonzero(fold == left))
         drawn = []

@@ -132,11 +132,11 @@ def intervals(tasks: Sequence[TaskScores], name: str) -> dict[str, Interval]:
     return {"reward": rewards, "accuracy": wilson(share, len(rows)), "cents": cents}
 
 
-def share_of_oracle(tasks: Sequence[TaskScores], name: str = POLICY) -> OracleShare | None:
-    """Share over the tasks that both played; None where they say nothing of it, as the oracle
-    earns nothing or might."""
-    both = [task.players for task in tasks if ORACLE in task.players and name in task.players]
-    mine, best = ([players[who].reward for players in both] for who in (name, ORACLE))
+def share_of_oracle(tasks: Sequence[TaskScores]) -> OracleShare | None:
+    """The policy's share, over the tasks that both played; None where they say nothing of it, as the oracle earns
+    nothing or might."""
+    both = [task.players for task in tasks if ORACLE in task.players]
+    mine, best = ([players[who].reward for players in both] for who in (POLICY, ORACLE))
     interval = ratio_interval(mine, best)
     if not math.isfinite(interval.high - interval.low):
         return None

@@ -365,11 +365,11 @@ def _column(rows: Rows, name: str, times: float) -> list[Point]:
     return [(step, times * y) for step, y in found if isinstance(y, int | float) and math.isfinite(y)]
 
 
-def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
-    """Keep as many points at most, each the mean of its neighbours."""
-    if len(points) <= most:
+def thinned(points: Sequence[Point]) -> list[Point]:
+    """Keep MOST_POINTS at most, each the mean of its neighbours."""
+    if len(points) <= MOST_POINTS:
         return list(points)
-    edges = [round(place * len(points) / most) for place in range(most + 1)]
+    edges = [round(place * len(points) / MOST_POINTS) for place in range(MOST_POINTS + 1)]
     parts = [points[start:end] for start, end in pairwise(edges)]
     return [(statistics.fmean(x for x, _ in part), statistics.fmean(y for _, y in part)) for part in parts]
 
