@@ -102,20 +102,6 @@ def test_one_model_again_is_told_from_a_choice_of_models() -> None:
     assert cascade.usd == pytest.approx(np.full(20, 0.1 + 0.75 * 0.2))
 
 
-def test_the_cascade_is_what_playing_it_out_gives() -> None:
-    made = OutcomesBuilder("odds")
-    odds = {"a": (1, 3), "b": (1, 1)}  # right, wrong
-    for task in range(20):
-        for model, (right, wrong) in odds.items():
-            for run in range(right + wrong):
-                made.add(f"t{task}", model, run < right, run=run, usd=0.1 if model == "a" else 0.4, seconds=1)
-    table = replayed_routing.table_of(RecordedSource(rows=made.made()), "paper-2025-11")
-    found = replayed_routing.escalating(table)
-    assert found.success == pytest.approx(np.full(20, 1 - 0.75 * 0.5))
-    assert found.usd == pytest.approx(np.full(20, 0.1 + 0.75 * 0.4))
-    assert found.seconds == pytest.approx(np.full(20, 1.75))
-
-
 def test_nobody_learns_from_the_task_that_it_is_held_to(table: replayed_routing.Table) -> None:
     """A chooser that could look would be right everywhere: it is shown the other folds alone."""
     shown: list[np.ndarray] = []

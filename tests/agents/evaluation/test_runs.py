@@ -246,25 +246,6 @@ def test_one_policy_that_breaks_down_in_one_trial_stops_no_other() -> None:
     assert {row.failure for row in failed} == {"policy: RuntimeError: a bug\\nof two lines"}
 
 
-def test_what_failed_is_played_again_by_resume_and_what_it_cost_is_kept(tmp_path: Path) -> None:
-    down = True
-
-    def sometimes(asked: ReceivedRequest) -> ServerReply:
-        return ServerReply("down", 410) if down and asked.number % 4 == 3 else expert(asked)
-
-    with Loopback(sometimes) as server:
-        one = made(backends=Backing(read(file_of(tmp_path, server, retries=0))))
-        listed = contest(one, player("chat", one), 8)
-        first = played(listed, folder=tmp_path / "run", at_once=1)
-        failed = [row for row in first.rows.values() if row.status == "failed"]
-        assert failed
-        down = False
-        second = played(listed, folder=tmp_path / "run", resume=True)
-    assert {row.status for row in second.rows.values()} == {"ended"}
-    assert sorted(map(line_of, read_rows(tmp_path / "run" / RETRIED))) == sorted(map(line_of, failed))
-    assert second.nano_usd == sum(row.nano_usd for row in (*second.rows.values(), *failed))
-
-
 # -- the cap -----------------------------------------------------------------------------------------------------------
 
 
@@ -388,30 +369,34 @@ def test_an_estimate_by_an_earlier_run_is_what_that_cost(tmp_path: Path, capsys:
 # -- no dollar is lost, and none counts twice --------------------------------------------------------------------------
 
 
-def test_a_trial_that_a_cache_bills_anew_when_it_is_played_again_counts_once(tmp_path: Path) -> None:
-    down, asked_for = True, {**ASKED, "cache": "c.jsonl"}
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_trial_that_failed_is_played_again_and_each_dollar_counts_once(tmp_path: Path, cached: bool) -> None:
+    """With a cache, the bill of the later play holds what the earlier one paid."""
+    down, asked = True, {**ASKED, "cache": "c.jsonl" if cached else ""}
 
-    def sometimes(asked: ReceivedRequest) -> ServerReply:
-        return ServerReply("down", 410) if down and asked.number % 4 == 3 else expert(asked)
+    def sometimes(seen: ReceivedRequest) -> ServerReply:
+        return ServerReply("down", 410) if down and seen.number % 4 == 3 else expert(seen)
 
     def play(server: Loopback, name: str = "run") -> tuple[EvaluationRun, SpendCap]:
-        cap = SpendCap(1000)
-        file = file_of(tmp_path, server, retries=0)
-        backing = Backing(read(file, cassette=str(tmp_path / f"{name}.jsonl"), mode="cache"))
+        cap, tape = SpendCap(1000), {"cassette": str(tmp_path / f"{name}.jsonl"), "mode": "cache"} if cached else {}
+        backing = Backing(read(file_of(tmp_path, server, retries=0), **tape))
         one = made(backends=backing, spend_cap=cap)
-        run = EvaluationRun.open(tmp_path / name, asked_for, resume=True)
+        run = EvaluationRun.open(tmp_path / name, asked, resume=True)
         cap.add(run.nano_usd)
         asyncio.run(run.play(contest(one, player("chat", one), 8), 1))
         backing.close()
         return run, cap
 
     with Loopback(sometimes) as server:
-        assert any(row.status == "failed" for row in play(server)[0].rows.values())
+        failed = [row for row in play(server)[0].rows.values() if row.status == "failed"]
         down = False
         run, cap = play(server)
         alone, _ = play(server, "alone")
+    assert failed
     assert {row.status for row in run.rows.values()} == {"ended"}
-    assert run.nano_usd == sum(row.nano_usd for row in run.rows.values()) == alone.nano_usd
+    assert sorted(map(line_of, read_rows(tmp_path / "run" / RETRIED))) == sorted(map(line_of, failed))
+    beside = 0 if cached else sum(row.nano_usd for row in failed)
+    assert run.nano_usd == sum(row.nano_usd for row in run.rows.values()) + beside == alone.nano_usd + beside
     assert round(cap.spent_usd * NANO) == run.nano_usd
 
 

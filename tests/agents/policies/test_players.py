@@ -20,7 +20,6 @@ from toolorchestra.agents.policies.knn_and_skillbook import (
     Expectations,
     FittedPlayer,
     fitted,
-    posterior,
     words,
 )
 from toolorchestra.agents.policies.oracle import _OraclePlans
@@ -311,12 +310,6 @@ def test_a_spend_cap_ends_the_learning_and_no_fit_is_kept(tmp_path: Path) -> Non
     assert cap.used_up
     assert not list(tmp_path.glob("*.json"))
     assert played(made, who) == []
-
-
-def test_a_posterior_goes_from_its_prior_to_what_was_seen() -> None:
-    assert posterior([], 0.25, 4) == 0.25
-    assert posterior([(1.0, 1.0), (1.0, None)], 0.5, 1) == 0.75
-    assert posterior([(1.0, 1.0)] * 10_000, 0.1, 4) > 0.999
 
 
 def test_like_questions_are_near() -> None:
