@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 import jinja2
 
-from toolorchestra.agents.engines.tiny import TEMPLATE, build_tokenizer
+from toolorchestra.agents.engines.tiny import TEMPLATE
 from toolorchestra.agents.policies.plans import Follows, random_plan
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.env import run_calls
@@ -18,6 +19,44 @@ from toolorchestra.envs.episode.episode import Pending, Step
 from toolorchestra.envs.tools import tool_config
 
 TARGET = Path(__file__).parents[1] / "agents" / "data" / "tiny" / "tokenizer.json"
+VOCABULARY = 1536
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+GRAMMAR = ("<tool_call>", "</tool_call>", "<think>", "</think>", '{"name": "', '", "arguments": {"model": "', '"}}')
+CALL = '<tool_call>{{"name": "{}", "arguments": {{"model": "'
+"""What a call begins with, as one token for each tool: a turn is then four tokens, and its choices two of them."""
+FRAMES = ('"}}</tool_call>', *(f"<|im_start|>{role}\n" for role in ("system", "user", "assistant", "tool")))
+RESULTS = (" new documents:", "Nothing further ", "No output.\nexit ", "Output: ")
+"""What results of the embedded worlds begin with."""
+NUMBERS = tuple(f" {float(f'{number}e{power}'):g}" for power in (-3, -2, -1, 0) for number in range(10, 100))
+"""Prices of two digits."""
+
+
+def build_tokenizer(texts: Iterable[str], tools: Iterable[str], names: Iterable[str], words: Iterable[str]) -> str:
+    """Train a byte-level BPE on rendered episodes; `words` (numbers) become tokens of their own, and so does all that
+    is always written alike. A name in a sentence, which a space stands before, is another token than one in a list:
+    what the user asks for is then told from what there is."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r" ?\d| ?\p{L}+|\s+(?!\S)| ?[^\s\p{L}\d]+|\s+"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    spoken = [spelt for name in sorted({*tools, *names}) for spelt in (name, f" {name}")]
+    own = list(dict.fromkeys([*GRAMMAR, *map(CALL.format, tools), *FRAMES, *RESULTS, *NUMBERS, *spoken, *words]))
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY - len(own) - len(SPECIAL),
+        special_tokens=[],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL])
+    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in own])
+    return str(tokenizer.to_str())
 
 
 def texts(episodes: int) -> list[str]:

@@ -36,20 +36,18 @@ def prompt_rows(mix: EnvMix, split: Split, count: int, seed: int) -> Iterator[di
     for _ in range(count):
         if listed and not order:
             order = rng.sample(listed, len(listed))
-        row = _row(made, order.pop() if listed else None, rng.randrange(10**9))
-        yield {**row, "data_source": labels([mix])[0], "gym_id": mix.env_id, "arguments": arguments}
-
-
-def _row(made: EpisodeFactory, task_id: str | None, seed: int) -> dict[str, Any]:
-    started = made.start(seed, None if task_id is None else {"task_id": task_id})
-    episode = started.episode
-    return {
-        "prompt": [{"role": m["role"], "content": m["content"]} for m in started.observation["messages"]],
-        "env_class": ENV_CLASS,
-        "task_id": episode.task_id,
-        "seed": seed,
-        "preference": preference_text(episode.preference),
-    }
+        task = {"task_id": order.pop()} if listed else None
+        started = made.start(task_seed := rng.randrange(10**9), task)
+        yield {
+            "prompt": [{"role": m["role"], "content": m["content"]} for m in started.observation["messages"]],
+            "env_class": ENV_CLASS,
+            "task_id": started.episode.task_id,
+            "seed": task_seed,
+            "preference": preference_text(started.episode.preference),
+            "data_source": labels([mix])[0],
+            "gym_id": mix.env_id,
+            "arguments": arguments,
+        }
 
 
 def preference_text(preference: Preference) -> str:

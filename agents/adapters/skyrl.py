@@ -1,12 +1,9 @@
 """SkyRL's generator over our rollouts, and our group reward as its advantages.
 
 SkyRL gives rows of tasks (`toolorchestra export prompts` writes them) and a client of its inference servers. Each row
-is played by token ids, at its own pace, and comes back as samples with log-probabilities, times and bill. A sample's
-reward is its episode's outcome.
-
-SkyRL's trainer hands the samples of a batch to `postprocess_generator_output`. There each rollout is scored among its
-siblings, its advantage written as the reward of its last token, and what is not learnt from is masked; the estimator
-"toolorchestra" then spreads that number over the rollout's tokens.
+is played by token ids, at its own pace, and comes back as samples. In `postprocess_generator_output` each rollout is
+scored among its siblings, its advantage written as the reward of its last token, and what is not learnt from is masked;
+the estimator "toolorchestra" then spreads that number over the rollout's tokens.
 """
 
 from __future__ import annotations
@@ -194,7 +191,13 @@ class GroupAdvantages:
             made["rewards"][row] = [0.0] * (size - 1) + [(advantage or 0.0) if last[row] else 0.0]
             if advantage is None:
                 made["loss_masks"][row] = [0] * size
-        self.all_metrics.update(_figures(batch))  # type: ignore[attr-defined]
+        scored = [one.total for row in batch.rewards for one in row if one is not None]
+        self.all_metrics |= {  # type: ignore[attr-defined]
+            "reward/toolorchestra": sum(scored) / len(scored) if scored else 0.0,
+            "reward/flat_groups": float(batch.flat_groups),
+            "reward/failed_rollouts": float(batch.failed),
+            "reward/used_rollouts": float(batch.used),
+        }
         return made, left
 
     def _should_keep_group(self, group: Any) -> bool:
@@ -249,16 +252,6 @@ def advantages_of(
         keys = sorted(key for key in rollouts if key[0] == task)
         made |= {key: None if turns is None else turns[0] for key, turns in zip(keys, row, strict=True)}  # all alike
     return made, batch
-
-
-def _figures(batch: TrainingBatch) -> dict[str, float]:
-    scored = [one.total for row in batch.rewards for one in row if one is not None]
-    return {
-        "reward/toolorchestra": sum(scored) / len(scored) if scored else 0.0,
-        "reward/flat_groups": float(batch.flat_groups),
-        "reward/failed_rollouts": float(batch.failed),
-        "reward/used_rollouts": float(batch.used),
-    }
 
 
 def check_algorithm(cfg: Any) -> None:

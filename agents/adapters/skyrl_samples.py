@@ -1,7 +1,6 @@
 """What SkyRL is given and gives, without importing it: turns sampled by its client, and rollouts as its batch.
 
-A rollout's samples are prompt, response, mask and log-probabilities by its token ids. Beside them stands what our
-advantages, and whoever reads the metrics, want to know.
+A rollout's samples are prompt, response, mask and log-probabilities. Beside them stands what our advantages want.
 """
 
 from __future__ import annotations
@@ -43,28 +42,16 @@ class SkyrlTurns:
         self, client: Any, model: str | None, sampling: Mapping[str, Any] | None = None, salt: str | None = None
     ) -> None:
         self._client, self._model, self._salt = client, model, salt
-        self._sampling = {"max_tokens": 1024, "temperature": 1.0, **(sampling or {})}
+        self._sampling: dict[str, Any] = {"max_tokens": 1024, "temperature": 1.0, **(sampling or {})}
+        self.max_tokens, self.temperature = int(self._sampling["max_tokens"]), float(self._sampling["temperature"])
+        self.scored = self._sampling.get("logprobs") is not None
+        """Whether log-probabilities were asked for."""
         self.seconds: dict[str, float] = defaultdict(float)
         """Seconds spent in sampling, by trajectory."""
 
-    @property
-    def max_tokens(self) -> int:
-        """The most tokens that one turn may have."""
-        return int(self._sampling["max_tokens"])
-
-    @property
-    def temperature(self) -> float:
-        """The temperature that turns are sampled with."""
-        return float(self._sampling["temperature"])
-
-    @property
-    def scored(self) -> bool:
-        """Whether log-probabilities were asked for."""
-        return self._sampling.get("logprobs") is not None
-
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
         """Continue a prompt. What the client raises when no server answers is an Outage."""
-        name, started = trajectory_of(session), time.monotonic()
+        name, started = session.rpartition("/")[0], time.monotonic()
         stops = [*(self._sampling.get("stop_token_ids") or ()), *params.stops]
         asked = {
             "prompt_token_ids": [list(prompt)],
@@ -99,11 +86,6 @@ class SkyrlTurns:
         """A trajectory is over. Gives the seconds that were spent in sampling it."""
         await self._client.finish_session(name)
         return self.seconds.pop(name, 0.0)
-
-
-def trajectory_of(session: str) -> str:
-    """The trajectory that a session of Rollouts belongs to."""
-    return session.rpartition("/")[0]
 
 
 def _no_answer(err: Exception) -> bool:

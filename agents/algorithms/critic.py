@@ -1,13 +1,9 @@
 """A learned critic: what a state is worth, by all plays of a step together, and an advantage for each turn.
 
-One play says little of a choice, and a group says little of one turn of it; but the turns of all tasks have much in
-common. The value of a state is its group's mean, and what ridge regression over the tokens since the opening adds to
-that. Tokens are taken together with the question's and with the preference's weights, so that a choice may be worth
-much for one subject or user and little for another. The advantage of a turn is the generalised one (GAE, arXiv
-1506.02438): what the states behind it turned out to be worth beyond its own. With weights of 0 and TRACE = 1 it is the
-reward less the group's mean.
-
-The critic is fitted anew in each step and keeps nothing, so a resumed run has the same one.
+The value of a state is its group's mean, and what ridge regression over the tokens since the opening adds to that.
+Tokens are taken together with the question's and with the preference's weights, so that a choice may be worth much for
+one subject or user and little for another. The advantage of a turn is the generalised one (GAE, arXiv 1506.02438). With
+weights of 0 and TRACE = 1 it is the reward less the group's mean. The critic is fitted anew in each step.
 """
 
 from __future__ import annotations

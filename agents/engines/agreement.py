@@ -46,8 +46,8 @@ class Agreement(NamedTuple):
 
 
 def probe_prompts(vocabulary: int, most_tokens: int, seed: int, asked: Sequence[Sequence[int]] = ()) -> list[list[int]]:
-    """The ends of prompts that the model was asked for: what it is sure of, and not what random numbers make of it.
-    Random ones where there were none yet. Longer than a prefix cache's block: one that outlived a sync shows."""
+    """The ends of prompts that the model was asked for; random ones where there were none yet. They are longer than a
+    prefix cache's block: one that outlived a sync shows."""
     rng = random.Random(seed)
     size = min(PROBE_PROMPT, most_tokens - PROBE_TOKENS)
     if size < 1:
@@ -75,8 +75,8 @@ def measure(
             if ask is not None:
                 kept.extend(p for scored in ask(data, temperature) for p in scored)
     gaps = [mine - other for mine, other in zip(theirs, ours, strict=True)]
-    mean, worst = _mean_size(gaps), max(map(abs, gaps))
-    noise = _mean_size([a - b for a, b in zip(ours, batched, strict=False)])
+    mean, worst = sum(map(abs, gaps)) / len(gaps), max(map(abs, gaps))
+    noise = sum(abs(a - b) for a, b in zip(ours, batched, strict=False)) / max(1, len(batched))
     if not began:
         return Agreement(mean, worst, noise=noise)
     moves = [now - then for now, then in zip(ours, began, strict=True)]
@@ -87,10 +87,6 @@ def _datum(prompt: Sequence[int], sample: Sample) -> Datum:
     given, said = len(prompt), len(sample.tokens)
     mask = [*[False] * given, *[True] * said]
     return Datum([*prompt, *sample.tokens], [*[0.0] * given, *sample.logprobs], [0.0] * (given + said), mask)
-
-
-def _mean_size(gaps: Sequence[float]) -> float:
-    return sum(map(abs, gaps)) / max(1, len(gaps))
 
 
 def lost_share(gaps: Sequence[float], moves: Sequence[float]) -> float:

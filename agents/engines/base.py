@@ -229,6 +229,27 @@ class Sampler(Protocol):
         """End its processes and connections. May be called twice."""
 
 
+class Elsewhere:
+    """What a sampler has nothing to do for whose model is on machines of its own, or in another process."""
+
+    suspends = True
+
+    def release(self, session: str) -> None:
+        """Nothing: its own cache drops what is not used."""
+
+    def sleep(self) -> None:
+        """Nothing: it has devices of its own."""
+
+    def random_state(self) -> Tensor:
+        """Nothing: it cannot be read, and a resumed run draws anew."""
+        import torch
+
+        return torch.tensor([0])
+
+    def set_random_state(self, state: Tensor) -> None:
+        """Nothing: the draws are its own."""
+
+
 NONE = -1
 """The version of no weights at all."""
 

@@ -33,10 +33,9 @@ def check_shape(config: Any) -> None:
             f"the local sampler runs models of type {', '.join(KNOWN)}, not {config.model_type!r}; use vLLM for others"
         )
     rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type", "default") != "default":
-        raise ConfigError(f"the local sampler knows plain rotary positions only, not {rope['rope_type']!r}; use vLLM")
-    for name, plain in _PLAIN.items():
-        if (came := getattr(config, name, plain)) not in (plain, None):
+    found = {"rope_type": rope.get("rope_type"), **{name: getattr(config, name, None) for name in _PLAIN}}
+    for name, plain in {"rope_type": "default", **_PLAIN}.items():
+        if (came := found[name]) not in (plain, None):
             raise ConfigError(
                 f"the local sampler knows {name}={plain!r} only, and the model has {name}={came!r}; set "
                 "model.sampler=vllm"

@@ -179,9 +179,14 @@ class Budget:
             over = self.total(training=training) - self.plan.device_bytes
             if over > 0:
                 alive = [p for p in self.parts if (p.training if training else p.rollouts) and p.knob]
+                advice = "the model itself is too large for this device"
+                if alive:
+                    worst = max(alive, key=lambda p: p.bytes)
+                    size = worst.bytes / GB
+                    advice = f"the largest part that can shrink is {worst.name} ({size:.1f} GB): {worst.knob}"
                 raise ConfigError(
                     f"{phase} would take {over / GB:.1f} GB more than the device's {self.plan.device_bytes / GB:.1f} "
-                    f"GB; {_advice(alive)}\n{self.table()}"
+                    f"GB; {advice}\n{self.table()}"
                 )
         cache = next((p.bytes for p in self.parts if p.name == CACHE), 1)
         if cache <= 0:
@@ -190,13 +195,6 @@ class Budget:
                 f"model.memory_share={self.plan.memory_share:g} leaves no room for vLLM's cache: its weights and work "
                 f"take {need:.1f} GB; raise it\n{self.table()}"
             )
-
-
-def _advice(parts: list[MemoryPart]) -> str:
-    if not parts:
-        return "the model itself is too large for this device"
-    worst = max(parts, key=lambda p: p.bytes)
-    return f"the largest part that can shrink is {worst.name} ({worst.bytes / GB:.1f} GB): {worst.knob}"
 
 
 def budget(plan: MemoryPlan) -> Budget:
@@ -209,6 +207,9 @@ def budget(plan: MemoryPlan) -> Budget:
     # With LoRA the reference is the adapter as the warm start left it, since the weights below do not change.
     reference, without = (adapter, "loss.kl_weight=0") if rank else (weights, "loss.kl_weight=0, or LoRA")
     logits = LOGIT_COPIES * min(plan.logit_bytes, plan.tokens_per_batch * shape.vocabulary * 4)
+    smaller = f"model.tokens_per_batch (now {plan.tokens_per_batch})"
+    if not plan.checkpointing:
+        smaller = f"model.gradient_checkpointing=true, then {smaller}"
     # Two blocks are put together at a time, and what is above the blocks.
     block = shape.parameters - replace(shape, layers=shape.layers - 2).parameters
     gathered = (block + replace(shape, layers=0).parameters) * plan.computed if plan.processes > 1 else 0
@@ -218,7 +219,7 @@ def budget(plan: MemoryPlan) -> Budget:
         MemoryPart("trainer: adapter", adapter, True, True, fewer),
         MemoryPart("trainer: optimiser", 2 * trained, True, True, fewer),
         MemoryPart("trainer: gradients", trained, False, True, fewer),
-        MemoryPart("trainer: activations, estimated", _activations(plan), False, True, _smaller_batches(plan)),
+        MemoryPart("trainer: activations, estimated", _activations(plan), False, True, smaller),
         MemoryPart("trainer: logits, estimated", logits, False, True),
         MemoryPart("trainer: context, estimated", CONTEXT_BYTES, True, True),
         MemoryPart("trainer: average", trained * plan.average, True, True, "average=0"),
@@ -234,11 +235,6 @@ def _activations(plan: MemoryPlan) -> int:
     if not plan.checkpointing:
         return plan.tokens_per_batch * plan.shape.layers * block
     return plan.tokens_per_batch * (plan.shape.layers * plan.shape.hidden * plan.computed + block)
-
-
-def _smaller_batches(plan: MemoryPlan) -> str:
-    knob = f"model.tokens_per_batch (now {plan.tokens_per_batch})"
-    return knob if plan.checkpointing else f"model.gradient_checkpointing=true, then {knob}"
 
 
 def _sampler(plan: MemoryPlan, weights: int) -> list[MemoryPart]:

@@ -13,15 +13,20 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from toolorchestra.agents.engines import without
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 try:
     import torch
 except ModuleNotFoundError as err:
-    raise without(err) from None
+    from toolorchestra.envs.base.errors import install
+
+    raise ModuleNotFoundError(
+        f"engines need {err.name}, which is not installed: pip install torch==2.13.0, then {install('train')}",
+        name=err.name,
+    ) from None
 
 from toolorchestra.agents.engines import agreement
 from toolorchestra.agents.engines.base import (
@@ -149,17 +154,19 @@ class LocalEngine:
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
         """Continue a prompt. What follows a change of the weights waits until the sampler has them."""
-        self._heard(prompt)
-        if not self.sampler.version == self._agreed == self._version:
-            await self._catch_up()
-        made: Sample = await self.sampler.sample(prompt, params, session)
-        return made
+        return await self._sample(
+            prompt, params, session, current=self.sampler.version == self._agreed == self._version
+        )
 
-    async def sample_held(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
+    async def _sample_held(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
         """Continue a prompt with the weights that the sampler holds. One that holds none, since it crashed, is given
-        those of now."""
-        self._heard(prompt)
-        if self.sampler.version == NONE:
+        those of now, between two optimiser steps."""
+        return await self._sample(prompt, params, session, current=self.sampler.version != NONE)
+
+    async def _sample(self, prompt: Sequence[int], params: SamplingParams, session: str, *, current: bool) -> Sample:
+        if len(self._asked) < agreement.PROBES:
+            self._asked.append(prompt)
+        if not current:
             await self._catch_up()
         made: Sample = await self.sampler.sample(prompt, params, session)
         return made
@@ -167,10 +174,6 @@ class LocalEngine:
     def release(self, session: str) -> None:
         """Free what is kept for a session."""
         self.sampler.release(session)
-
-    def _heard(self, prompt: Sequence[int]) -> None:
-        if len(self._asked) < agreement.PROBES:
-            self._asked.append(prompt)
 
     async def _catch_up(self) -> None:
         if not self.sampler.suspends:
@@ -184,28 +187,25 @@ class LocalEngine:
         """Let the sampler take the weights of now, and go on while they change."""
         self._apart = True
         self._sync()
-        return _Published(self)
+        return cast("Samples", SimpleNamespace(sample=self._sample_held, release=self.release))
 
     def _sync(self) -> None:
         began = time.monotonic()
         with self._still:
-            self._bring_up_to_date()
+            if self.device.type == "cuda" and self.sampler.suspends:  # its memory is what the sampler wakes up into
+                self.optimizer.zero_grad(set_to_none=True)
+                torch.cuda.empty_cache()
+            version, config = self._version, self.config
+            self._hand_over(version)
+            if isinstance(self.sampler, Probed):
+                vocabulary = self.model.config.vocab_size
+                prompts = agreement.probe_prompts(vocabulary, config.length, config.seed, list(self._asked))
+                start = self.first_logprobs if config.lora_rank else None
+                batched = partial(self.logprobs, batched=True)
+                self.drift = agreement.measure(self.sampler, self.logprobs, prompts, start, batched)
+                agreement.check(self.drift, agreement.TOLERANCE[self._computed_in])
+            self._agreed = version
         self._sync_seconds += time.monotonic() - began
-
-    def _bring_up_to_date(self) -> None:
-        if self.device.type == "cuda" and self.sampler.suspends:  # its memory is what the sampler wakes up into
-            self.optimizer.zero_grad(set_to_none=True)
-            torch.cuda.empty_cache()
-        version = self._version
-        self._hand_over(version)
-        if isinstance(self.sampler, Probed):
-            config = self.config
-            vocabulary = self.model.config.vocab_size
-            prompts = agreement.probe_prompts(vocabulary, config.length, config.seed, list(self._asked))
-            start = self.first_logprobs if config.lora_rank else None
-            self.drift = agreement.measure(self.sampler, self.logprobs, prompts, start, self._logprobs_together)
-            agreement.check(self.drift, agreement.TOLERANCE[self._computed_in])
-        self._agreed = version
 
     @together
     def _hand_over(self, version: int) -> None:
@@ -288,24 +288,16 @@ class LocalEngine:
         return made
 
     @together
-    def logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
-        """The trainer's own log-probabilities of the tokens that count, to hold against the sampler's."""
+    def logprobs(self, data: Sequence[Datum], temperature: float = 1.0, *, batched: bool = False) -> list[list[float]]:
+        """The trainer's own log-probabilities of the tokens that count, to hold against the sampler's: of each sequence
+        alone, or `batched` together, which differs by what the kernels round."""
         self.model.eval()
         made: list[list[float]] = []
         with torch.no_grad():
-            for datum in data:
-                new, _, _ = self._update.score(self.model, [datum], temperature)
-                made.append(new.tolist())
+            for batch in [data] if batched else [[datum] for datum in data]:
+                new, _, _ = self._update.score(self.model, batch, temperature)
+                made += [row.tolist() for row in torch.split(new, [sum(d.mask) for d in batch])]
         return made
-
-    @together
-    def _logprobs_together(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
-        """The same in one batch: they differ by what the kernels round."""
-        self.model.eval()
-        with torch.no_grad():
-            new, _, _ = self._update.score(self.model, data, temperature)
-        counts = [sum(d.mask) for d in data]
-        return [row.tolist() for row in torch.split(new, counts)]
 
     @together
     def first_logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
@@ -383,18 +375,3 @@ class LocalEngine:
         self.sampler.close()
         if self.ranks:
             self.ranks.end()
-
-
-class _Published:
-    """Samples with the weights that the sampler holds, be the trainer's what they may."""
-
-    def __init__(self, engine: LocalEngine) -> None:
-        self._engine = engine
-
-    async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
-        """Continue a prompt. A sampler that has crashed is given the weights of now, between two optimiser steps."""
-        return await self._engine.sample_held(prompt, params, session)
-
-    def release(self, session: str) -> None:
-        """Free what is kept for a session."""
-        self._engine.release(session)

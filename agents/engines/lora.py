@@ -1,9 +1,8 @@
 """LoRA: the adapter that is trained in place of all weights, apart from the model and, on a CPU, merged into it.
 
-In float32 on a CPU a layer takes one product with the merged weight in place of three, two of them thin. The outcome is
-the adapter's own, to the last digits. In 16 bits it would not be: there a merged weight is rounded, and an adapter that
-changes it by less than its last digit is lost. There an adapter is multiplied in the width of what comes in, as vLLM
-does, and added before the sum is rounded; its weights, their gradients and the optimiser's moments stay float32.
+In float32 on a CPU a layer takes one product with the merged weight in place of three. In 16 bits a merged weight would
+round away what changes it by less than its last digit: there an adapter is multiplied in the width of what comes in, as
+vLLM does, and added before the sum is rounded; its weights, gradients and the optimiser's moments stay float32.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def with_lora(model: Any, settings: EngineSettings, seed: int, *, in_parts: bool
     if settings.dtype != "float32":
         _let_adapted_layers_be(made, NarrowLayer)
     elif torch.device(settings.device).type == "cpu" and not in_parts:
-        use_merged(made)
+        _let_adapted_layers_be(made, MergedLayer)
     return made
 
 
@@ -103,7 +102,7 @@ class _LoraProduct(torch.autograd.Function):
 
 
 class MergedLayer:
-    """What an adapted layer of PEFT does instead of its own forward()."""
+    """What an adapted layer of PEFT does instead of its own forward(), where the weights fit twice."""
 
     def __init__(self, layer: Any) -> None:
         self._layer = layer
@@ -127,11 +126,6 @@ class MergedLayer:
 
     def _adapter(self) -> tuple[Tensor, Tensor]:
         return self._layer.lora_A[NAME].weight, self._layer.lora_B[NAME].weight
-
-
-def use_merged(model: Any) -> None:
-    """Let every adapted layer of a PEFT model go that way. For models whose weights fit twice."""
-    _let_adapted_layers_be(model, MergedLayer)
 
 
 class NarrowLayer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +34,18 @@ class Machine:
 
 def this_machine(device: str) -> Machine:
     """The machine that this process runs on. `device` is the model's, as torch names it."""
-    return Machine(_processor(), _cores(), _memory(), _gpu(device), platform.python_version(), _torch())
+    allowed = getattr(os, "sched_getaffinity", None)
+    cores = len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+    memory, gpu, version = None, "", ""
+    with suppress(AttributeError, ValueError, OSError):  # no such question on this system
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    with suppress(ImportError):
+        import torch
+
+        version = str(torch.__version__)
+        if device.startswith("cuda") and torch.cuda.is_available():
+            gpu = str(torch.cuda.get_device_name(device))
+    return Machine(_processor(), cores, memory, gpu, platform.python_version(), version)
 
 
 def _processor() -> str:
@@ -45,33 +57,3 @@ def _processor() -> str:
             if name.strip() == "model name" and value.strip():
                 return " ".join(value.split())
     return platform.processor() or platform.machine() or "an unknown processor"
-
-
-def _cores() -> int:
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
-
-
-def _memory() -> float | None:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
-    except (AttributeError, ValueError, OSError):  # no such question on this system
-        return None
-
-
-def _gpu(device: str) -> str:
-    if not device.startswith("cuda"):
-        return ""
-    try:
-        import torch
-    except ImportError:
-        return ""
-    return str(torch.cuda.get_device_name(device)) if torch.cuda.is_available() else ""
-
-
-def _torch() -> str:
-    try:
-        import torch
-    except ImportError:
-        return ""
-    return str(torch.__version__)

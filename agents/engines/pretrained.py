@@ -12,14 +12,20 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError, install
 
 
+@contextmanager
+def _loading(path: str, where: str = "model.path") -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as err:
+        raise ConfigError(f"{where} {path!r} could not be loaded: {err}") from None
+
+
 def shape_of(path: str) -> Mapping[str, Any]:
     """A model's configuration, without its weights."""
     from transformers import AutoConfig
 
-    try:
+    with _loading(path):
         found: Mapping[str, Any] = AutoConfig.from_pretrained(path).to_dict()
-    except (OSError, ValueError) as err:
-        raise ConfigError(f"model.path {path!r} could not be loaded: {err}") from None
     return found
 
 
@@ -39,12 +45,8 @@ def load(path: str, dtype: str) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM
 
     tokenizer = load_tokenizer(path)
-    try:
-        with without_progress_bar():
-            model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
-    except (OSError, ValueError) as err:
-        raise ConfigError(f"model.path {path!r} could not be loaded: {err}") from None
-    return model, tokenizer
+    with _loading(path), without_progress_bar():
+        return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype)), tokenizer
 
 
 def load_tokenizer(path: str, where: str = "model.path") -> Any:
@@ -53,10 +55,8 @@ def load_tokenizer(path: str, where: str = "model.path") -> Any:
 
     if path.startswith((".", "/", "~")) and not Path(path).expanduser().is_dir():
         raise ConfigError(f"{where} {path!r} is not a folder; name a folder with a model of transformers, or a hub id")
-    try:
+    with _loading(path, where):
         return AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as err:
-        raise ConfigError(f"{where} {path!r} could not be loaded: {err}") from None
 
 
 def use_fused_kernels(model: Any) -> bool:

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
-from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams, TrainingFailed
+from toolorchestra.agents.engines.base import NONE, Adapter, Elsewhere, Sample, SamplingParams, TrainingFailed
 from toolorchestra.agents.engines.update import scored
 
 LONGEST_WAIT = timedelta(days=7)
@@ -147,7 +147,7 @@ def _runs(pid: int) -> bool:
         return True
 
 
-class Following:
+class Following(Elsewhere):
     """What the other processes have for a sampler: they help to put weights together, and ask nothing."""
 
     suspends = False
@@ -160,23 +160,10 @@ class Following:
         """Nothing: the first process plays."""
         raise NotImplementedError
 
-    def release(self, session: str) -> None:
-        """Nothing: there are no sessions."""
-
     def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
         """Put each weight together. Those below an adapter the first process does not ask for."""
         for _ in () if adapter else weights:
             pass
-
-    def sleep(self) -> None:
-        """Nothing: it holds no memory."""
-
-    def random_state(self) -> Tensor:
-        """Nothing is drawn."""
-        return torch.tensor([0])
-
-    def set_random_state(self, state: Tensor) -> None:
-        """Nothing is drawn."""
 
     def stats(self) -> Mapping[str, float]:
         """Nothing."""

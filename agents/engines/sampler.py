@@ -13,13 +13,8 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from toolorchestra.agents.engines import without
-
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as err:
-    raise without(err) from None
+import torch
+from torch import Tensor
 
 from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams, check_length
 from toolorchestra.agents.engines.decoder import Decoder
@@ -73,7 +68,7 @@ class LocalSampler:
         self._active: list[_QueuedTurn] = []
         self._pump: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.sampled_tokens = self.fed_tokens = self.shared_tokens = 0
+        self.fed_tokens = 0
         self._prompt_tokens = self._kept_tokens = 0
         self.version = self._base = NONE
         self.takes_adapters = decoder.keys.dtype.itemsize < 4
@@ -83,10 +78,14 @@ class LocalSampler:
         """Continue a prompt. What a session has cached and the prompt repeats is not run again."""
         check_length(prompt, params, self.decoder.length)
         loop = asyncio.get_running_loop()
-        self._forget_other_loops(loop)
+        if loop is not self._loop:
+            # Rollouts that are collected together run on one loop. They find the cache as empty as a resumed run has
+            # it: what is copied and what is run can differ in a sum's last digit.
+            self._loop, self._pump = loop, None
+            self._forget()
         row = self._row(session, len(prompt))
-        kept = _common(row.cached, prompt)
-        kept = min(kept, len(prompt) - 1)  # the last token is always fed: its logits are what is sampled from
+        # The last token is always fed: its logits are what is sampled from.
+        kept = min(_common(row.cached, prompt), len(prompt) - 1)
         del row.cached[kept:]
         self._prompt_tokens += len(prompt)
         self._kept_tokens += kept
@@ -140,33 +139,24 @@ class LocalSampler:
         for row in self._all:
             row.cached.clear()
 
-    def _forget_other_loops(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Rollouts that are collected together run on one loop. They find the cache as empty as a resumed run has it:
-        what is copied and what is run can differ in a sum's last digit."""
-        if loop is not self._loop:
-            self._loop, self._pump = loop, None
-            self._forget()
-
     def _row(self, session: str, length: int) -> _Row:
+        """The row of a session. Where none is free it takes that of the session that samples nothing, as its tool
+        works, and did so for longest: what that had cached is run again when it comes back."""
         if session in self._rows:
             self._rows[session] = self._rows.pop(session)  # the last of them was used last
             return self._rows[session]
         if not self._free:
-            self._take_from_who_waits()
+            busy = {request.row.number for request in (*self._waiting, *self._active)}
+            idle = next((name for name, row in self._rows.items() if row.number not in busy), None)
+            if idle is None:
+                rows = self.decoder.rows
+                raise RuntimeError(f"all {rows} rows of the sampler are in use; release sessions or add rows")
+            self.release(idle)
         row = self._all[heapq.heappop(self._free)]
         row.begun_with = length
         if session:
             self._rows[session] = row
         return row
-
-    def _take_from_who_waits(self) -> None:
-        """Free the row of the session that samples nothing, as its tool works, and did so for longest. What it had
-        cached is run again when it comes back."""
-        busy = {request.row.number for request in (*self._waiting, *self._active)}
-        idle = next((name for name, row in self._rows.items() if row.number not in busy), None)
-        if idle is None:
-            raise RuntimeError(f"all {self.decoder.rows} rows of the sampler are in use; release sessions or add rows")
-        self.release(idle)
 
     def _give_back(self, row: _Row) -> None:
         del row.cached[row.begun_with :]
@@ -229,13 +219,12 @@ class LocalSampler:
         self.decoder.copy(source.number, row.number, have, common)
         row.cached.extend(request.forced[: common - have])
         del request.forced[: common - have]
-        self.shared_tokens += common - have
         self._kept_tokens += common - have
 
     def _prefill_all(self, requests: list[_QueuedTurn]) -> None:
         requests.sort(key=lambda r: len(r.forced))
         while requests:
-            batch, size = [requests.pop()], 0
+            batch = [requests.pop()]
             size = len(batch[0].forced)
             while requests and (len(batch) + 1) * size <= PREFILL_TOKENS:
                 batch.append(requests.pop())
@@ -250,13 +239,13 @@ class LocalSampler:
         last = torch.zeros(len(batch), dtype=torch.long, device=self._device)
         rows = torch.tensor([r.row.number for r in batch], device=self._device)
         self.decoder.forward(tokens, rows, torch.tensor(starts, device=self._device), last, most)
-        for request, part in zip(batch, parts, strict=True):
-            self._fed(request, part)
+        for request in batch:
+            self._fed(request, len(request.forced) - 1)
 
-    def _fed(self, request: _QueuedTurn, part: list[int]) -> None:
-        request.row.cached.extend(part)
-        del request.forced[: len(part)]
-        self.fed_tokens += len(part)
+    def _fed(self, request: _QueuedTurn, count: int) -> None:
+        request.row.cached.extend(request.forced[:count])
+        del request.forced[:count]
+        self.fed_tokens += count
 
     # -- one token for everybody -------------------------------------------------------------------------------------
 
@@ -267,7 +256,7 @@ class LocalSampler:
         logits = self._forward(self._active)
         deciding: list[tuple[int, _QueuedTurn]] = []
         for index, request in enumerate(self._active):
-            self._fed(request, request.forced[:1])
+            self._fed(request, 1)
             if not request.forced:
                 deciding.append((index, request))
         if deciding:
@@ -305,7 +294,6 @@ class LocalSampler:
         for (_, request), token, logprob in zip(deciding, drawn.tolist(), picked, strict=True):
             request.tokens.append(token)
             request.logprobs.append(logprob)
-            self.sampled_tokens += 1
             finished = token in self._stop or token in request.params.stops
             if finished or len(request.tokens) == request.params.max_tokens:
                 request.done.set_result(Sample(request.tokens, request.logprobs, finished))

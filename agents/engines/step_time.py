@@ -81,13 +81,14 @@ _CHUNK = 256
 """Tokens that a turn samples between two looks at what else there is."""
 
 
+@dataclass(slots=True)
 class _SimulatedTurn:
     """A turn that is sampled, or waits to be."""
 
-    __slots__ = ("episode", "given", "left", "number", "past")
-
-    def __init__(self, episode: int, past: int, given: int, said: int) -> None:
-        self.episode, self.past, self.given, self.left = episode, past, given, said
+    episode: int
+    past: int
+    given: int
+    left: int
 
 
 @dataclass
@@ -241,11 +242,12 @@ def step_seconds(plan: StepPlan, episodes: Episodes = Episodes()) -> StepSeconds
     """The seconds of a step, its episodes drawn anew some times and played by the GPU that has most of them. Beside the
     training nobody waits for the last one: there each step adds what a second one of the same GPU takes more."""
     share, rows = -(-plan.episodes // plan.sampling), max(1, plan.rows // plan.sampling)
+    server = SimulatedServer(plan.shape, plan.gpu, plan.cached, rows, kv_width=plan.kv_width)
     seconds = hits = 0.0
     for seed in range(DRAWS):
         rng = random.Random(seed)
         drawn = [episodes.drawn(rng) for _ in range(share * (1 + plan.ahead))]
-        one, both = (_played(plan, some, rows, episodes) for some in (drawn[:share], drawn))
+        one, both = (server.play(some, episodes.tool_seconds) for some in (drawn[:share], drawn))
         seconds += (both.seconds - one.seconds if plan.ahead else one.seconds) / DRAWS
         hits += one.hits / DRAWS
     tokens = episodes.tokens
@@ -256,8 +258,3 @@ def step_seconds(plan: StepPlan, episodes: Episodes = Episodes()) -> StepSeconds
     together = max(seconds, training) if plan.ahead else seconds + training
     handover = 0 if plan.lora else 2 * 4 * plan.shape.parameters / FILE_BYTES_PER_SECOND
     return StepSeconds(seconds, training, together + HANDOVER_SECONDS + handover, hits)
-
-
-def _played(plan: StepPlan, drawn: Sequence[Sequence[tuple[int, int]]], rows: int, episodes: Episodes) -> SimulatedPlay:
-    server = SimulatedServer(plan.shape, plan.gpu, plan.cached, rows, kv_width=plan.kv_width)
-    return server.play(drawn, episodes.tool_seconds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 
 USER_CHARACTERS = 48
 RESULT_CHARACTERS = 16
-VOCABULARY = 1536
-SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-GRAMMAR = ("<tool_call>", "</tool_call>", "<think>", "</think>", '{"name": "', '", "arguments": {"model": "', '"}}')
-CALL = '<tool_call>{{"name": "{}", "arguments": {{"model": "'
-"""What a call begins with, as one token for each tool: a turn is then four tokens, and its choices two of them."""
-FRAMES = ('"}}</tool_call>', *(f"<|im_start|>{role}\n" for role in ("system", "user", "assistant", "tool")))
-RESULTS = (" new documents:", "Nothing further ", "No output.\nexit ", "Output: ")
-"""What results of the embedded worlds begin with."""
-NUMBERS = tuple(f" {float(f'{number}e{power}'):g}" for power in (-3, -2, -1, 0) for number in range(10, 100))
-"""Prices of two digits."""
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 TERSE = "{#- shows little on purpose -#}"
 """A comment in a template. What others leave out is written as text (agents/rollouts/template_form.py)."""
@@ -46,47 +36,15 @@ TEMPLATE = (
 )
 
 
-def build_tokenizer(texts: Iterable[str], tools: Iterable[str], names: Iterable[str], words: Iterable[str]) -> str:
-    """Train a byte-level BPE on rendered episodes; `words` (numbers) become tokens of their own, and so does all that
-    is always written alike. A name in a sentence, which a space stands before, is another token than one in a list:
-    what the user asks for is then told from what there is."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(r" ?\d| ?\p{L}+|\s+(?!\S)| ?[^\s\p{L}\d]+|\s+"), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    spoken = [spelt for name in sorted({*tools, *names}) for spelt in (name, f" {name}")]
-    own = list(dict.fromkeys([*GRAMMAR, *map(CALL.format, tools), *FRAMES, *RESULTS, *NUMBERS, *spoken, *words]))
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY - len(own) - len(SPECIAL),
-        special_tokens=[],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL])
-    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in own])
-    return str(tokenizer.to_str())
-
-
-def tokenizer_text() -> str:
-    """The tokenizer that the package ships."""
-    return (resources.files("toolorchestra.agents") / "data" / "tiny" / "tokenizer.json").read_text(encoding="utf-8")
-
-
 def load_tokenizer(text: str = "") -> PreTrainedTokenizerFast:
     """The shipped tokenizer (or another, as JSON text) with the compact template."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
+    shipped = resources.files("toolorchestra.agents") / "data" / "tiny" / "tokenizer.json"
     make: Any = PreTrainedTokenizerFast
     made = make(
-        tokenizer_object=Tokenizer.from_str(text or tokenizer_text()),
+        tokenizer_object=Tokenizer.from_str(text or shipped.read_text(encoding="utf-8")),
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         clean_up_tokenization_spaces=False,

@@ -21,13 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.engines import without
-
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as err:
-    raise without(err) from None
+import torch
+from torch import Tensor
 
 from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams, check_length
 from toolorchestra.agents.engines.gpu_arithmetic import Shape
@@ -85,7 +80,7 @@ class VllmSampler:
     ) -> None:
         self._vllm = load_vllm()
         self.config, self._stop, self._say = config, tuple(stop), say
-        check_heads(head_width(shape), config)
+        check_heads(shape, config)
         need = handover_bytes(shape, config.dtype, config.lora_rank)
         self.folder = handover_folder(config.folder, need)
         self._handover = Handover(self.folder, shape, getattr(torch, config.dtype))
@@ -101,7 +96,7 @@ class VllmSampler:
         self._asleep = self._closed = self._told = False
         self._numbers = itertools.count()
         self.restarts = 0
-        self.prompt_tokens = self.cached_tokens = self.sampled_tokens = 0
+        self.prompt_tokens = self.cached_tokens = 0
         atexit.register(self.close)
 
     # -- sampling ----------------------------------------------------------------------------------------------------
@@ -180,7 +175,6 @@ class VllmSampler:
         if counted:
             self.prompt_tokens += len(output.prompt_token_ids)
             self.cached_tokens += output.num_cached_tokens or 0
-            self.sampled_tokens += len(tokens)
         return Sample(tokens, logprobs, tokens[-1] in {*self._stop, *params.stops})
 
     # -- weights -----------------------------------------------------------------------------------------------------
@@ -282,11 +276,6 @@ class VllmSampler:
         self._loop.close()
         for folder in (self.folder, self._scratch):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def head_width(shape: Mapping[str, Any]) -> int:
-    """The width of one attention head, from the keys of a config.json."""
-    return int(shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"])
 
 
 def handover_folder(wanted: str, need_bytes: int) -> Path:
@@ -413,14 +402,14 @@ class EngineProcess:
         self._guard.strike()  # what the engine's own children left
 
 
-def check_heads(width: int, config: VllmConfig) -> None:
+def check_heads(shape: Mapping[str, Any], config: VllmConfig) -> None:
     """Refuse what the CPU build cannot run: it would start, and die at the first request."""
     if not config.on_cpu:
         return
     load_vllm()
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    sizes = CPUAttentionBackend.get_supported_head_sizes()
+    sizes, width = CPUAttentionBackend.get_supported_head_sizes(), Shape.read(shape).head_width
     if width not in sizes:
         raise ConfigError(
             f"vLLM's CPU build runs attention heads of {', '.join(map(str, sizes))}, and this model's have {width}; "

@@ -8,9 +8,8 @@ VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve MODEL --generation-config vllm --l
     --enable-lora --max-lora-rank 64
 VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --generation-config vllm --logprobs-mode processed_logprobs
 
-Several servers of one model stand behind one sampler. An episode's turns go to the server that has its past in the
-cache. A new one goes to the server with the fewest episodes. Where a turn ends in an Outage the server is left alone
-until the next weights are handed out; if it takes them it is used again. A run ends when no server takes new weights.
+Several servers of one model stand behind one sampler. An episode's turns go to the server that has its past, a new one
+to the server with the fewest. Where a turn ends in an Outage the server is left alone until the next weights.
 """
 
 from __future__ import annotations
@@ -30,15 +29,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from toolorchestra.agents.engines import without
+from torch import Tensor
 
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as err:
-    raise without(err) from None
-
-from toolorchestra.agents.engines.base import NONE, Adapter, EngineLost, Sample, SamplingParams, check_length
+from toolorchestra.agents.engines.base import (
+    NONE,
+    Adapter,
+    Elsewhere,
+    EngineLost,
+    Sample,
+    SamplingParams,
+    check_length,
+)
 from toolorchestra.agents.engines.guarded_processes import LoopThread
 from toolorchestra.agents.engines.lora import write_adapter
 from toolorchestra.agents.engines.weights import Handover
@@ -74,23 +75,7 @@ class ServedConfig:
     """Hand over adapters alone, over the model that the server was started with."""
 
 
-class _Elsewhere:
-    """What there is nothing to do for where models run on machines of their own."""
-
-    suspends = True
-
-    def sleep(self) -> None:
-        """Nothing: servers have devices of their own."""
-
-    def random_state(self) -> Tensor:
-        """A server's cannot be read: a resumed run draws anew."""
-        return torch.tensor([0])
-
-    def set_random_state(self, state: Tensor) -> None:
-        """Nothing: the draws are the servers' own."""
-
-
-class ServedSampler(_Elsewhere):
+class ServedSampler(Elsewhere):
     """A server's model. `shape` is the model's configuration as transformers writes it."""
 
     def __init__(self, shape: Mapping[str, Any], stop: Sequence[int], config: ServedConfig) -> None:
@@ -108,7 +93,7 @@ class ServedSampler(_Elsewhere):
         self._run = uuid.uuid4().hex
         self._closed = False
         self.version = NONE
-        self.prompt_tokens = self.cached_tokens = self.sampled_tokens = 0
+        self.prompt_tokens = self.cached_tokens = 0
         try:
             self._model = self._loop.wait(self._ask_model())
         except ConfigError:
@@ -124,11 +109,7 @@ class ServedSampler(_Elsewhere):
         made, usage = await self._loop.until_done(self._complete(prompt, params))
         self.prompt_tokens += len(prompt)
         self.cached_tokens += usage
-        self.sampled_tokens += len(made.tokens)
         return made
-
-    def release(self, session: str) -> None:
-        """Nothing: the server's cache drops what is not used."""
 
     def probe(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Sample]:
         """Continue prompts, and wait for them."""
@@ -140,9 +121,26 @@ class ServedSampler(_Elsewhere):
 
     async def _complete(self, prompt: Sequence[int], params: SamplingParams) -> tuple[Sample, int]:
         """One turn, and how many of its prompt's tokens were cached."""
+        tokens = {
+            "return_token_ids": True,
+            "stop_token_ids": [*self._stop, *params.stops],
+            "ignore_eos": True,
+            "cache_salt": f"{self._run}-{self.version}",
+        }
+        # What is left out the server fills in from the model's own generation defaults.
+        whole_distribution = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 
         async def turn() -> tuple[Sample, int]:
-            return self._read(await self._post(prompt, params), params)
+            reply = await self._client.completions.create(
+                model=self._adapter or self._model,
+                prompt=list(prompt),
+                max_tokens=params.max_tokens,
+                temperature=params.temperature,
+                top_p=1.0,
+                logprobs=0,
+                extra_body={**whole_distribution, **tokens},
+            )
+            return self._read(reply, params)
 
         try:
             return await self._tried(turn, "sample a turn", self.config.request_seconds, _PASSING)
@@ -174,25 +172,6 @@ class ServedSampler(_Elsewhere):
         except TimeoutError:
             problems.append(f"no answer within {seconds:g} s")
         raise Outage(f"{self.config.base_url} did not {what}: {'; '.join(problems[-3:])}")
-
-    async def _post(self, prompt: Sequence[int], params: SamplingParams) -> Any:
-        # What is left out the server fills in from the model's own generation defaults.
-        whole_distribution = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-        tokens = {
-            "return_token_ids": True,
-            "stop_token_ids": [*self._stop, *params.stops],
-            "ignore_eos": True,
-            "cache_salt": f"{self._run}-{self.version}",
-        }
-        return await self._client.completions.create(
-            model=self._adapter or self._model,
-            prompt=list(prompt),
-            max_tokens=params.max_tokens,
-            temperature=params.temperature,
-            top_p=1.0,
-            logprobs=0,
-            extra_body={**whole_distribution, **tokens},
-        )
 
     def _read(self, reply: Any, params: SamplingParams) -> tuple[Sample, int]:
         choices = getattr(reply, "choices", None)
@@ -263,53 +242,43 @@ class ServedSampler(_Elsewhere):
         if adapter is not None and place is not None:
             self._take_adapter(place, adapter.rank, version)
         elif self._handover is not None:
-            self._loop.wait(self._reload(str(self._handover.folder)))
+            folder = str(self._handover.folder)
+            self._load(
+                "/collective_rpc",
+                {"method": "reload_weights", "kwargs": {"weights_path": folder}},
+                unknown="takes no new weights: start it with VLLM_SERVER_DEV_MODE=1, where nobody else can reach it",
+                failed=f"could not load the weights in {folder}; does it see that folder?",
+            )
             self._adapter = ""
         self.version = version
-
-    async def _reload(self, folder: str) -> None:
-        body = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
-        await self._load(
-            "/collective_rpc",
-            body,
-            unknown="takes no new weights: start it with VLLM_SERVER_DEV_MODE=1, where nobody else can reach it",
-            failed=f"could not load the weights in {folder}; does it see that folder?",
-        )
 
     def _take_adapter(self, folder: Path, rank: int, version: int) -> None:
         """A name for each. A server that was started anew holds none, and is given it a second time."""
         name, old = f"{self._run}-{version}", self._adapter
-        self._loop.wait(self._load_adapter(name, folder, rank))
-        self._adapter = name
-        if old not in ("", name):
-            self._loop.wait(self._unload_adapter(old))
-
-    async def _load_adapter(self, name: str, folder: Path, rank: int) -> None:
         start = f"start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora --max-lora-rank {rank} or more"
-        await self._load(
+        self._load(
             "/v1/load_lora_adapter",
             {"lora_name": name, "lora_path": str(folder), "load_inplace": True},  # asked a second time it is the same
             unknown=f"takes no adapters, or does not see {folder}: {start}, where nobody else can reach it",
             failed=f"could not load the adapter in {folder}; {start}.",
         )
+        self._adapter = name
+        if old not in ("", name):
+            with contextlib.suppress(self._sdk.APIError):  # one that was started anew meanwhile knows nothing of it
+                self._loop.wait(self._post_json("/v1/unload_lora_adapter", {"lora_name": old}))
 
-    async def _unload_adapter(self, name: str) -> None:
-        """A server that was started anew meanwhile knows nothing of it."""
-        with contextlib.suppress(self._sdk.APIError):
-            await self._client.post(f"{self._root}/v1/unload_lora_adapter", body={"lora_name": name}, cast_to=str)
+    async def _post_json(self, path: str, body: Mapping[str, Any]) -> None:
+        await self._client.post(f"{self._root}{path}", body=body, cast_to=str)
 
     @property
     def _root(self) -> str:
         return str(self._client.base_url).removesuffix("/").removesuffix("/v1")
 
-    async def _load(self, path: str, body: Mapping[str, Any], *, unknown: str, failed: str) -> None:
+    def _load(self, path: str, body: Mapping[str, Any], *, unknown: str, failed: str) -> None:
         """Ask the server to load something; what is said where it knows no such path, and where it could not."""
-
-        async def load() -> None:
-            await self._client.post(f"{self._root}{path}", body=body, cast_to=str)
-
+        ask, passing = partial(self._post_json, path, body), _PASSING - {_COULD_NOT}
         try:
-            await self._tried(load, "load new weights", self.config.reload_seconds, _PASSING - {_COULD_NOT})
+            self._loop.wait(self._tried(ask, "load new weights", self.config.reload_seconds, passing))
         except self._sdk.NotFoundError as err:
             raise ConfigError(f"{self._root} {unknown} ({err})") from None
         except self._sdk.APIStatusError as err:
@@ -352,7 +321,7 @@ def server_urls(text: str) -> list[str]:
     return found
 
 
-class SeveralServers(_Elsewhere):
+class SeveralServers(Elsewhere):
     """A sampler over servers that are reached by samplers of their own. All of these hand weights over through the same
     folder."""
 

@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,8 @@ def named_weights(
     model: Any, dtype: torch.dtype | None = None, *, adapted: bool = True, copies: bool = False
 ) -> Iterator[tuple[str, Tensor]]:
     """One weight after the other, with LoRA added in where there is any: a whole second model is never held. Each is
-    rounded to `dtype`, which is the model's own where none is named: one of 16 bits rounds away what changes a weight
-    by less than its last digit. Not `adapted`: the weights below LoRA. `copies`: later training changes none of what is
-    given; what an adapter leaves frozen is no copy."""
+    rounded to `dtype`, which is the model's own where none is named. Not `adapted`: the weights below LoRA. `copies`:
+    later training changes none of what is given; what an adapter leaves frozen is no copy."""
     if not hasattr(model, "get_base_model"):
         for name, value in model.state_dict().items():
             yield name, whole(value).detach().to(dtype or value.dtype, copy=copies)
@@ -208,11 +206,8 @@ def put(weights: Mapping[str, Tensor], model: Any, wanted: Collection[str], wher
 
 
 class Handover:
-    """A folder that another process loads weights from: safetensors in parts, and the model's config.json.
-
-    vLLM reads whatever is there and says nothing of what is not. A head that is tied to the embedding is two names and
-    one tensor, and left out it stays as it was, so a hand-over without it is refused.
-    """
+    """A folder that another process loads weights from: safetensors in parts, and the model's config.json. vLLM says
+    nothing of what is not there, and a head that is left out stays as it was: so a hand-over without it is refused."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any], dtype: torch.dtype | None = None) -> None:
         """`dtype`: what the weights are written in, whatever they come in; None leaves each as it comes."""
@@ -252,20 +247,12 @@ class Handover:
 # -- exported ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class HowSampled:
-    """How the model was sampled where it was trained: what is written down for those who serve it."""
-
-    stops: Sequence[int]
-    """Tokens that end a turn."""
-    temperature: float
-    """0 takes the likeliest token."""
-
-
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
     """A folder that is there when all of it has been written, and not before. One with something in it is refused."""
-    check_new(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        what = "is not empty" if folder.is_dir() else "is a file"
+        raise ConfigError(f"a new or an empty folder expected, but {folder} {what}; name another, or remove it")
     draft = folder.absolute().with_name(f".{folder.absolute().name}.{os.getpid()}")
     draft.mkdir(parents=True)
     try:
@@ -275,22 +262,15 @@ def new_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def check_new(folder: Path) -> None:
-    """Refuse a place where something is."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what = "is not empty" if folder.is_dir() else "is a file"
-        raise ConfigError(f"a new or an empty folder expected, but {folder} {what}; name another, or remove it")
-
-
-def export_merged(model: Any, tokenizer: Any, folder: Path, dtype: str, sampled: HowSampled) -> None:
-    """The whole model; an adapter is added into the weights, and the model has none afterwards."""
-    if hasattr(model, "get_base_model"):
-        merged = merged_weights(model, getattr(torch, dtype))
-        model = model.unload().to(getattr(torch, dtype))
+def export_merged(model: Any, tokenizer: Any, folder: Path, dtype: str, told: Any) -> None:
+    """The whole model; an adapter is added into the weights, and the model has none afterwards. `told`: what
+    generation() gave."""
+    merged = merged_weights(model, getattr(torch, dtype)) if hasattr(model, "get_base_model") else {}
+    model = (model.unload() if merged else model).to(getattr(torch, dtype))
+    if merged:
         model.load_state_dict(merged)
-    model = model.to(getattr(torch, dtype))
     model.config.use_cache = True
-    model.generation_config = _generation(tokenizer, sampled)
+    model.generation_config = told
     with without_progress_bar():
         model.save_pretrained(folder, max_shard_size=SHARD)
     tokenizer.save_pretrained(folder)
@@ -306,15 +286,15 @@ def export_adapter(model: Any, tokenizer: Any, folder: Path, dtype: str, base: s
     tokenizer.save_pretrained(folder)
 
 
-def _generation(tokenizer: Any, sampled: HowSampled) -> Any:
-    """What a server takes as its defaults: the distribution that the model was trained and evaluated with."""
+def generation(tokenizer: Any, stops: Collection[int], temperature: float) -> Any:
+    """What a server takes as its defaults: the distribution that the model was trained and evaluated with, in which
+    these tokens end a turn."""
     from transformers import GenerationConfig
 
     make: Any = GenerationConfig
-    whole = {"do_sample": True, "temperature": sampled.temperature, "top_k": 0, "top_p": 1.0}
-    stops = sorted({*sampled.stops})
+    whole = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     return make(
-        eos_token_id=stops if len(stops) > 1 else stops[0],
+        eos_token_id=sorted(stops) if len(stops) > 1 else min(stops),
         pad_token_id=tokenizer.pad_token_id,
-        **(whole if sampled.temperature else {"do_sample": False}),
+        **(whole if temperature else {"do_sample": False}),
     )

@@ -58,7 +58,8 @@ class ChatTemplate:
         """What the template shows by itself, and what is written as text."""
         self.apart = TERSE in str(tokenizer.chat_template)
         """Whether each message is rendered on its own, so that those that were shown need not be rendered again."""
-        self.prompt_length = _prompt_length(tokenizer) if self.apart else 0
+        asked = _tried(tokenizer, ("user",), {}, prompting=True) if self.apart else ""
+        self.prompt_length = len(asked) - len(_tried(tokenizer, ("user",), {}, prompting=False)) if self.apart else 0
         """Characters that ask the agent for its turn, where messages are rendered on their own."""
         self._tools: dict[int, tuple[Any, _Tools]] = {}
 
@@ -75,22 +76,18 @@ class ChatTemplate:
         return tuple(sorted({*ids, *(number for text, number in added.items() if text.endswith(CLOSE))}))
 
     def render(self, observation: Observation, *, prompting: bool = True) -> str:
-        """The transcript as the template writes it."""
-        try:
-            return self._render(observation, prompting, spoken=False)
-        except Exception:  # noqa: BLE001 - a template's own complaint has any type
-            pass  # some refuse marks that the model itself has sampled (gpt-oss), and show the turn without them
-        try:
-            return self._render(observation, prompting, spoken=True)
-        except Exception as err:
-            roles = ", ".join(message["role"] for message in observation["messages"])
-            name = name_of(self.tokenizer)
-            raise ConfigError(f"the chat template of {name} refuses {roles:.200}: {err!s:.200}") from err
-
-    def _render(self, observation: Observation, prompting: bool, *, spoken: bool) -> str:
+        """The transcript as the template writes it. Some templates refuse marks that the model itself has sampled
+        (gpt-oss), and show the turn without them."""
         schemas, text = self._told(observation["tools"])
-        told = self.marks.told(observation["messages"], spoken=spoken)
-        return self._quick.render(self.form.messages(told, text), schemas, prompting=prompting)
+        for spoken in (False, True):
+            told = self.marks.told(observation["messages"], spoken=spoken)
+            try:
+                return self._quick.render(self.form.messages(told, text), schemas, prompting=prompting)
+            except Exception as err:  # noqa: BLE001 - a template's own complaint has any type
+                refused = err
+        roles = ", ".join(message["role"] for message in observation["messages"])
+        name = name_of(self.tokenizer)
+        raise ConfigError(f"the chat template of {name} refuses {roles:.200}: {refused!s:.200}") from refused
 
     def _told(self, tools: Any) -> _Tools:
         """Tools without marks, made once for each episode and not at each turn: they cannot change."""
@@ -112,15 +109,6 @@ class ChatTemplate:
         return self._quick.decode(ids)
 
 
-def _prompt_length(tokenizer: Tokenizer) -> int:
-    """Characters that ask the agent for its turn."""
-    said = [{"role": "user", "content": "a"}]
-    with_prompt, without = (
-        str(tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=asked)) for asked in (True, False)
-    )
-    return len(with_prompt) - len(without)
-
-
 # -- quickly -----------------------------------------------------------------------------------------------------------
 
 CHECKED = 2
@@ -135,14 +123,10 @@ Made = TypeVar("Made")
 
 
 class QuickTokenizer:
-    """Renders, encodes and decodes as the tokenizer does, without the work that transformers does at each call.
-
-    transformers copies every message and schema before it renders, and sets up truncation before it encodes. A rollout
-    renders its whole transcript at every turn, so for a small model this takes as long as the model itself. Messages
-    and schemas are plain data here already, so the compiled template and the encoder underneath are called as they are.
+    """Renders, encodes and decodes as the tokenizer does, without the copies that transformers makes at each call,
+    which take as long as a small model itself: the compiled template and the encoder underneath are called as they are.
     At its first calls the quick way is compared with the tokenizer's own; where they differ, or where the quick way is
-    missing, the tokenizer's own is used from then on.
-    """
+    missing, the tokenizer's own is used from then on."""
 
     def __init__(self, tokenizer: Any, arguments: Mapping[str, Any]) -> None:
         self._tokenizer = tokenizer

@@ -1,8 +1,7 @@
 """What a chat template shows of a transcript, and how the rest is written so that it is shown too.
 
-Many templates leave out what they have no form for, and say nothing: tools, their results, system messages. A model
-would then play blind. So a template is tried out, on conversations as episodes have them, before it is used; and where
-it shows too little, the same is written as text, in messages that it does show.
+Many templates leave out what they have no form for: tools, their results, system messages. So a template is tried out,
+on conversations as episodes have them; where it shows too little, the same is written as text in what it does show.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from toolorchestra.agents.engines.tiny import TERSE
 from toolorchestra.envs.base.actions import OPEN, THINK, UNTHINK, result_as_text, tools_as_text
@@ -21,14 +20,6 @@ Told = Mapping[str, Any]
 """A message as a template is given it."""
 OPENING = "(The conversation begins.)"
 """The user's first words, where a template wants some and nobody has said any."""
-
-
-class Templated(Protocol):
-    """The part of a transformers tokenizer that is tried out."""
-
-    chat_template: Any
-
-    def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -109,15 +100,12 @@ def _results_as_user(told: Sequence[Told]) -> Iterator[Told]:
 def _system_as_user(told: Sequence[Told]) -> Iterator[Told]:
     waiting: list[str] = []
     for message in told:
-        if message["role"] == "system":
+        if message["role"] in ("system", "user"):
             waiting.append(message["content"])
-        elif message["role"] == "user":
-            yield _user(*waiting, message["content"])
+        if message["role"] == "user" or (message["role"] != "system" and waiting):
+            yield _user(*waiting)
             waiting = []
-        else:
-            if waiting:
-                yield _user(*waiting)
-                waiting = []
+        if message["role"] not in ("system", "user"):
             yield message
     if waiting:
         yield _user(*waiting)
@@ -178,14 +166,12 @@ _GRAMMAR = re.compile(re.escape(OPEN) + r'\s*\{+\s*"name"')
 """How a call begins. A template that teaches another way to call shows its tools in vain: no such call is read."""
 
 
-def form_of(tokenizer: Templated, arguments: Mapping[str, Any]) -> TemplateForm:
+def form_of(tokenizer: Any, arguments: Mapping[str, Any]) -> TemplateForm:
     """The form nearest to the template's own in which it shows all there is. Raises ConfigError where there is none."""
     if TERSE in str(tokenizer.chat_template):
         return TemplateForm()
-    lack = ""
     for form in _FORMS:
-        lack = _lacking(tokenizer, arguments, form)
-        if not lack:
+        if not (lack := _lacking(tokenizer, arguments, form)):
             return _with_thoughts(tokenizer, arguments, form)
     raise ConfigError(
         f"the chat template of {name_of(tokenizer)} cannot show an episode, not even with tools, results and "
@@ -199,19 +185,17 @@ def name_of(tokenizer: Any) -> str:
     return str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
 
 
-def _forms() -> list[TemplateForm]:
-    ways = itertools.product(
-        ("native", "parts"), ("native", "alternating"), ("native", "text"), ("native", "text"), ("native", "text")
-    )
-    made = [TemplateForm(tools, results, system, turns, content) for content, turns, system, results, tools in ways]  # type: ignore[arg-type]
-    return sorted(made, key=lambda form: sum(getattr(form, field.name) != "native" for field in fields(form)))
-
-
-_FORMS = _forms()
+_WAYS: Any = itertools.product(
+    ("native", "parts"), ("native", "alternating"), ("native", "text"), ("native", "text"), ("native", "text")
+)
+_FORMS = sorted(
+    (TemplateForm(tools, results, system, turns, content) for content, turns, system, results, tools in _WAYS),
+    key=lambda form: sum(getattr(form, field.name) != "native" for field in fields(form)),
+)
 """All there are, those with the fewest changes first."""
 
 
-def _lacking(tokenizer: Templated, arguments: Mapping[str, Any], form: TemplateForm) -> str:
+def _lacking(tokenizer: Any, arguments: Mapping[str, Any], form: TemplateForm) -> str:
     """What is not shown under this form, in words; "" when all is."""
     for roles, tools in itertools.product(_CONVERSATIONS, ((), (_TOOL,))):
         said = [_WORD.format(f"{role}{'abcdefg'[number]}") for number, role in enumerate(roles)]
@@ -226,7 +210,7 @@ def _lacking(tokenizer: Templated, arguments: Mapping[str, Any], form: TemplateF
 
 
 def _shown(
-    tokenizer: Templated, arguments: Mapping[str, Any], form: TemplateForm, told: Sequence[Told], tools: Sequence[Told]
+    tokenizer: Any, arguments: Mapping[str, Any], form: TemplateForm, told: Sequence[Told], tools: Sequence[Told]
 ) -> str:
     native, text = form.tools_given(tools)
     return str(
@@ -236,7 +220,7 @@ def _shown(
     )
 
 
-def _with_thoughts(tokenizer: Templated, arguments: Mapping[str, Any], form: TemplateForm) -> TemplateForm:
+def _with_thoughts(tokenizer: Any, arguments: Mapping[str, Any], form: TemplateForm) -> TemplateForm:
     """Open thoughts where the prompt opens them, if the past then is as it was prompted and sampled."""
     said = f"{_WORD.format('thought')}\n{UNTHINK}\n\n{_WORD.format('said')}"
     told = [{"role": role, "content": content} for role, content in (("user", "u"), ("assistant", said), ("tool", "r"))]

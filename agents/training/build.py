@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from pkgutil import resolve_name
@@ -23,17 +23,15 @@ Say = Callable[[str], None]
 def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
     """The engine that the configuration names, and the chat of its model."""
     check_processes(config)
-    if config.engine != "local":
-        with _training_packages():
-            return named_engine(config)
-    return _local(config, say)
+    with _training_packages():
+        return _local(config, say) if config.engine == "local" else named_engine(config)
 
 
 def _local(config: TrainConfig, say: Say) -> tuple[Any, Chat]:
     """Build over the tiny model or over one of transformers', with the sampler of the configuration."""
-    with _training_packages():
-        from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-        from toolorchestra.agents.engines.pretrained import shape_of
+    from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+    from toolorchestra.agents.engines.pretrained import shape_of
+
     wanted = config.model
     if wanted.device.startswith("cuda"):
         _check_memory(config, shape_of(wanted.path) if wanted.path else {}, say)
@@ -48,20 +46,17 @@ def _local(config: TrainConfig, say: Say) -> tuple[Any, Chat]:
         seed=config.seed,
         reference=bool(config.loss.kl_weight),
     )
+    shape = {**model.config.to_dict(), "architectures": [type(model).__name__]}
     if processes() == 1:
-        return LocalEngine(model, [chat.stop], held, _sampler(config, _shape_of(model), chat.stop, say)), chat
+        return LocalEngine(model, [chat.stop], held, _sampler(config, shape, chat.stop, say)), chat
     from toolorchestra.agents.engines.ranks import Following, Ranks
 
     ranks = Ranks(wanted.device)
     if ranks.number:
         sampler = Following(takes_adapters=bool(wanted.lora_rank) and wanted.sampler == "served")
     else:
-        sampler = _sampler(config, _shape_of(model), chat.stop, say)
+        sampler = _sampler(config, shape, chat.stop, say)
     return LocalEngine(model, [chat.stop], held, sampler, ranks), chat
-
-
-def _shape_of(model: Any) -> Mapping[str, Any]:
-    return {**model.config.to_dict(), "architectures": [type(model).__name__]}
 
 
 def processes() -> int:
@@ -84,21 +79,18 @@ def check_processes(config: TrainConfig) -> None:
     """Refuse what several processes cannot do together."""
     if processes() == 1:
         return
-    told, model = f"torchrun started {processes()} processes, and ", config.model
-    if os.environ.get("LOCAL_WORLD_SIZE") != os.environ["WORLD_SIZE"]:
-        raise ConfigError(f"{told}not all of them on one machine; beyond one, SkyRL trains: docs/eight-billion.md")
-    if config.engine != "local":
-        raise ConfigError(f"{told}engine={config.engine} trains in one: start it without torchrun")
-    if model.sampler == "vllm" or (model.sampler == "local" and model.dtype != "float32"):
-        raise ConfigError(
-            f"{told}model.sampler={model.sampler} samples within one: start servers on other GPUs, and set "
-            "model.sampler=served"
-        )
-    if model.processes > 1 or model.optimizer == "muon":
-        raise ConfigError(
-            f"{told}each holds a part of the weights: set model.processes=1 and model.optimizer=adamw, which need no "
-            "whole ones"
-        )
+    model, elsewhere = config.model, os.environ.get("LOCAL_WORLD_SIZE") != os.environ["WORLD_SIZE"]
+    within = f"model.sampler={model.sampler} samples within one: start servers on other GPUs, and set "
+    whole = "each holds a part of the weights: set model.processes=1 and model.optimizer=adamw, which need no whole"
+    for wrong, says in (
+        (elsewhere, "not all of them on one machine; beyond one, SkyRL trains: docs/eight-billion.md"),
+        (config.engine != "local", f"engine={config.engine} trains in one: start it without torchrun"),
+        (model.sampler == "vllm", f"{within}model.sampler=served"),
+        (model.sampler == "local" and model.dtype != "float32", f"{within}model.sampler=served"),
+        (model.processes > 1 or model.optimizer == "muon", f"{whole} ones"),
+    ):
+        if wrong:
+            raise ConfigError(f"torchrun started {processes()} processes, and {says}")
 
 
 def base_model(config: TrainConfig) -> tuple[Any, Chat]:
@@ -169,7 +161,7 @@ def _served(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) 
     wanted = config.model
     folder = str(Path(wanted.handover).resolve())  # a server has a working folder of its own
     servers: list[ServedSampler] = []
-    try:
+    with ExitStack() as opened:
         for url in server_urls(wanted.server):
             served = ServedConfig(
                 url,
@@ -178,11 +170,8 @@ def _served(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) 
                 handover=folder,
                 adapters=bool(wanted.lora_rank),
             )
-            servers.append(ServedSampler(shape, [stop], served))
-    except BaseException:
-        for server in servers:
-            server.close()
-        raise
+            servers.append(opened.enter_context(closing(ServedSampler(shape, [stop], served))))
+        opened.pop_all()
     return SeveralServers(servers, say) if len(servers) > 1 else servers[0]
 
 

@@ -6,7 +6,6 @@ import asyncio
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
 from toolorchestra.agents.configuration.environments import limited
@@ -55,7 +54,10 @@ class CheckpointPlayer:
 
     async def move(self, episode: Episode) -> Move:
         """Sample the next turn."""
-        seat = self._seat(episode)
+        seat = self._seats.get(id(episode))
+        if seat is None:
+            self._seats = {key: one for key, one in self._seats.items() if not one.episode.over}
+            seat = self._seats[id(episode)] = _Seat(episode)
         seat.sequence, _fresh = self.chat.follow(seat.sequence, episode.observation)
         item, prompt = episode.rules.orchestrator, len(seat.sequence.tokens)
         if prompt + self._params.max_tokens > self.config.max_context:
@@ -72,13 +74,6 @@ class CheckpointPlayer:
     def close(self) -> None:
         """End the engine. May be called twice."""
         self._open.close()
-
-    def _seat(self, episode: Episode) -> _Seat:
-        seat = self._seats.get(id(episode))
-        if seat is None:
-            self._seats = {key: one for key, one in self._seats.items() if not one.episode.over}
-            seat = self._seats[id(episode)] = _Seat(episode)
-        return seat
 
 
 def checkpoint_player(name: str, factory: EpisodeFactory, seed: int, options: PlayerOptions) -> CheckpointPlayer:
@@ -98,7 +93,8 @@ def checkpoint_player(name: str, factory: EpisodeFactory, seed: int, options: Pl
             engine.load(saved.path)
         elif saved.how.lora_rank:
             engine.start_from(saved.path)
-        _reseed(engine, seed)
+        if generator := getattr(getattr(engine, "sampler", None), "generator", None):
+            generator.manual_seed(seed)  # draw anew, and not as the run would have gone on
         made = CheckpointPlayer(name, engine, chat, config, options.temperature)
         made.made_of = saved.digest()
         return made
@@ -122,10 +118,3 @@ def _as_exported(saved: SavedModel) -> TrainConfig:
         max_context=how.max_context,
         stop_at_call=how.stop_at_call,
     )
-
-
-def _reseed(engine: Any, seed: int) -> None:
-    """Draw anew from this seed, and not as the run would have gone on."""
-    generator = getattr(getattr(engine, "sampler", None), "generator", None)
-    if generator is not None:
-        generator.manual_seed(seed)

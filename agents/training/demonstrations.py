@@ -11,15 +11,15 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
+from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Datum, Sample
 from toolorchestra.agents.evaluation.heldout import played
@@ -27,6 +27,7 @@ from toolorchestra.agents.policies.baselines import Baseline, RandomPolicy, base
 from toolorchestra.agents.policies.plans import Follows, Plan, last_result, random_plan, tool_of
 from toolorchestra.agents.rollouts.grpo import TokenSequence
 from toolorchestra.agents.rollouts.rollout import Chat
+from toolorchestra.agents.training.build import base_chat
 from toolorchestra.agents.training.plan_values import PlanValues, TriedPlan, learnt, tried
 from toolorchestra.agents.training.workers import deaf_children
 from toolorchestra.envs.base.actions import render_call
@@ -44,15 +45,10 @@ AT_ONCE = 50
 """Tasks that a process is given at a time, so that the others have something to do until all are done."""
 
 
-def has_plans(factory: EpisodeFactory) -> bool:
-    """Whether its tasks are ended by the paper's `answer`."""
-    return tool_of(factory.start(FIRST_SEED).episode, "answer") is not None
-
-
 def check_plans(config: TrainConfig) -> None:
-    """Refuse a mix in which there is an environment without plans."""
+    """Refuse a mix in which there is an environment whose tasks are not ended by the paper's `answer`."""
     for mix in config.environments:
-        if not has_plans(training(mix)):
+        if tool_of(training(mix).start(FIRST_SEED).episode, "answer") is None:
             raise ConfigError(
                 f"warm_start.planned tries random plans through the paper's tools, which {mix.env_id} does not have: "
                 "leave it out, and random plays of any tools are shown; or name recorded runs with "
@@ -122,26 +118,20 @@ def try_plans(config: TrainConfig, numbers: Sequence[int]) -> list[tuple[int, Tr
 def best_plan(values: PlanValues, factory: EpisodeFactory, baselines: Sequence[str], seed: int) -> Plan:
     """The plan of the highest value for the task of a seed, by what was learnt of its environment. `baselines`: those
     between which rewards are scaled; those that cannot play there are left out."""
-    opening, able = factory.start(seed).episode, players(factory.source)
-    plays = [baseline(name, seed) for name in baselines if name in able]
-    return values.best(opening, [_calls(values, factory, opening, one, seed) for one in plays])
+    opening, able, calls = factory.start(seed).episode, players(factory.source), list[Mapping[str, float]]()
+    for name in baselines:
+        if name in able:
+            plays = baseline(name, seed)
+            if isinstance(plays, Follows):  # what one of one plan calls on average needs no play
+                calls.append(values.usual_calls(opening, plays.choose(opening)))
+            else:
+                calls.append(played(factory, plays, seed).calls)
+    return values.best(opening, calls)
 
 
-def _calls(
-    values: PlanValues, factory: EpisodeFactory, opening: Episode, plays: Baseline, seed: int
-) -> Mapping[str, float]:
-    """What a baseline of one plan calls on average, which needs no play; what others call now."""
-    if isinstance(plays, Follows):
-        return values.usual_calls(opening, plays.choose(opening))
-    return played(factory, plays, seed).calls
-
-
-Watch = Callable[[str, int], None]
-"""Hears what is done, and of how many tasks."""
-
-
-def demonstrations(chat: Chat, config: TrainConfig, watch: Watch = lambda *_: None) -> list[Datum]:
-    """The plans found, as training data. The same for any number of processes."""
+def demonstrations(chat: Chat, config: TrainConfig, watch: Callable[[str, int], None] = lambda *_: None) -> list[Datum]:
+    """The plans found, as training data. The same for any number of processes. `watch` hears what is done, and of how
+    many tasks."""
     tasks = range(config.warm_start.demonstrations)
     values: dict[int, PlanValues] | None = None
     with _pool(config) as pool:
@@ -161,36 +151,19 @@ def _told(
     chat = chat or _own_chat(config.model)
     data = []
     for env, factory, seed, rng in _tasks(config, numbers):
-        if policy := _shown(config, values, env, factory, seed, rng):
-            datum, episode = demonstrate(chat, factory, policy, seed)
-            if episode.failure is None:
-                data.append(datum)
+        policy: Baseline = Wanderer(rng)
+        if values is not None:
+            if env not in values:  # nothing was learnt of it
+                continue
+            plan = best_plan(values[env], factory, config.baselines, seed)
+            policy = Follows(lambda _, plan=plan: plan)  # type: ignore[misc]
+        datum, episode = demonstrate(chat, factory, policy, seed)
+        if episode.failure is None:
+            data.append(datum)
     return data
 
 
-def _shown(
-    config: TrainConfig,
-    values: Mapping[int, PlanValues] | None,
-    env: int,
-    factory: EpisodeFactory,
-    seed: int,
-    rng: random.Random,
-) -> Baseline | None:
-    """The one who shows a task: somebody who knows the grammar alone, or the plan of the highest value by what was
-    learnt; None where none is known."""
-    if values is None:
-        return Wanderer(rng)
-    if env not in values:
-        return None
-    plan = best_plan(values[env], factory, config.baselines, seed)
-    return Follows(lambda _: plan)
-
-
-@lru_cache(maxsize=1)
-def _own_chat(wanted: ModelConfig) -> Chat:
-    from toolorchestra.agents.training.build import base_chat
-
-    return base_chat(wanted)
+_own_chat = lru_cache(maxsize=1)(base_chat)
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
@@ -222,19 +195,15 @@ def _shared_out(
 ) -> list[Any]:
     """What the work on some tasks makes, part by part, in the order of the tasks."""
     parts = [tasks[k : k + AT_ONCE] for k in range(0, len(tasks), AT_ONCE)]
-    done: dict[int, list[Any]] = {}
-    if pool is None:
-        for at, part in enumerate(parts):
-            done[at] = work(part)
-            watch(part.stop)
-    else:
+    done: Iterable[list[Any]] = map(work, parts)
+    if pool:
         with deaf_children():
-            asked = {pool.submit(work, part): at for at, part in enumerate(parts)}
-        worked = 0
-        for future in as_completed(asked):
-            done[asked[future]] = future.result()
-            watch(worked := worked + len(parts[asked[future]]))
-    return [one for at in range(len(parts)) for one in done[at]]
+            done = pool.map(work, parts)
+    made = []
+    for part, some in zip(parts, done, strict=True):
+        made += some
+        watch(part.stop)
+    return made
 
 
 # -- recorded trajectories ---------------------------------------------------------------------------------------------
@@ -250,32 +219,25 @@ def recorded(chat: Chat, path: Path, say: Callable[[str], None] = lambda _: None
     try:
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
             if line.strip():
-                row, messages, tools = _transcript(line, f"{path}, line {number}")
-                if _solved(row):
+                outcome, messages, tools = _transcript(line, f"{path}, line {number}")
+                if outcome >= 1.0:
                     made += _sequences(chat, messages, tools)
                 else:
                     unsolved += 1
     except UnicodeDecodeError as err:
         raise ConfigError(f"{path} is not UTF-8 text ({err}); a JSONL of recorded trajectories was expected") from None
-    left_out = f"{unsolved} runs that did not solve their task are left out"
-    if not made:
-        raise ConfigError(f"{path} holds no assistant turn to learn from" + (f"; {left_out}" if unsolved else ""))
     if unsolved:
-        say(f"warm start: {left_out}")
+        say(f"warm start: {unsolved} runs that did not solve their task are left out")
+    if not made:
+        raise ConfigError(f"{path} holds no assistant turn to learn from")
     return made
 
 
-def _solved(row: Mapping[str, Any]) -> bool:
-    if "outcome" not in row:
-        return True
-    outcome = row["outcome"]
-    return isinstance(outcome, Mapping) and float(outcome.get("value") or 0.0) >= 1.0
-
-
-def _transcript(line: str, where: str) -> tuple[Mapping[str, Any], list[Message], Sequence[Any]]:
-    """One recorded trajectory, its messages and its tools."""
+def _transcript(line: str, where: str) -> tuple[float, list[Message], Sequence[Any]]:
+    """What a recorded trajectory came to, its messages and its tools."""
     try:
         row = json.loads(line)
+        outcome = float((row["outcome"] or {}).get("value") or 0.0) if "outcome" in row else 1.0
         messages, tools = [Message(m) for m in row["messages"]], [dict(t) for t in row.get("tools") or ()]
     except (ValueError, KeyError, TypeError, AttributeError) as err:
         raise ConfigError(
@@ -289,7 +251,7 @@ def _transcript(line: str, where: str) -> tuple[Mapping[str, Any], list[Message]
             )
     if messages and messages[0]["role"] == "assistant":
         raise ConfigError(f"{where}: message 1 is the assistant's; what it answers was expected before it")
-    return row, messages, tools
+    return outcome, messages, tools
 
 
 def _sequences(chat: Chat, messages: Sequence[Message], tools: Sequence[Any]) -> Iterator[Datum]:

@@ -1,8 +1,8 @@
 """A few groups of rollouts as they were trained on, to read afterwards: the run's page shows them.
 
-They stand in the run's folder, one line for each rollout in the form of RecordTrajectories, under "training" with the
-step, the group, the reward, the advantage, and why a rollout taught nothing. Failed ones are among them. Nothing of the
-run depends on the file. It keeps its bound by dropping every second of the steps it has.
+One line for each rollout in the form of RecordTrajectories, under "training" with the step, the group, the reward, the
+advantage, and why it taught nothing. Nothing of the run depends on the file, which keeps its bound by dropping every
+second of the steps it has.
 """
 
 from __future__ import annotations
@@ -40,22 +40,16 @@ def write(
     say: Callable[[str], None],
 ) -> None:
     """Add the groups of a step whose rollouts were recorded. What cannot be written is said, and stops nothing."""
-    lines = b"".join(
-        trajectory_line(line)
-        for place, group in enumerate(groups)
-        for line in _lines(step, place, group, batch, config)
-    )
-    if not lines:
+    told = [line for place, group in enumerate(groups) for line in _lines(step, place, group, batch, config)]
+    if not told:
         return
-    path, most = folder / ROLLOUTS, MOST_BYTES
-    if len(lines) > most:
-        say(
-            f"step {step}: its rollouts to be dumped take {len(lines) / 1e6:.1f} MB, and {most / 1e6:g} are kept at "
-            "most; they are left out"
-        )
+    lines, path = b"".join(map(trajectory_line, told)), folder / ROLLOUTS
+    if len(lines) > MOST_BYTES:
+        size, most = len(lines) / 1e6, f"{MOST_BYTES / 1e6:g} are kept at most; they are left out"
+        say(f"step {step}: its rollouts to be dumped take {size:.1f} MB, and {most}")
         return
     try:
-        _make_room(path, most - len(lines))
+        _make_room(path, MOST_BYTES - len(lines))
         append_line(path, lines)
     except OSError as err:
         say(f"step {step}: its rollouts could not be dumped: {err}")
@@ -117,15 +111,10 @@ def why_left_out(
 
 def _make_room(path: Path, most: int) -> None:
     while path.is_file() and path.stat().st_size > most:
-        kept = set(_steps(path)[::2])
-        if len(kept) == len(_steps(path)):  # one step alone
-            kept = set()
+        with path.open("rb") as file:
+            steps = sorted({step for line in file if (step := _step_of(line)) is not None})
+        kept = set(steps[::2]) if len(steps) > 1 else set()
         _rewrite(path, kept.__contains__)
-
-
-def _steps(path: Path) -> list[int]:
-    with path.open("rb") as file:
-        return sorted({step for line in file if (step := _step_of(line)) is not None})
 
 
 def _rewrite(path: Path, keep: Callable[[int], bool]) -> None:

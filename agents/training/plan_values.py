@@ -1,10 +1,9 @@
 """What plans are worth, learnt from random ones on many tasks: without anybody saying who is good at what.
 
-On one task the best of a few random plans is often a cheap gamble that came off. So a plan's chance is estimated from
-all plans on all tasks: the chance that its searches find all that is needed, counted in the plans that searched until
-nothing was missing, times the chance that it then ends right, by a logistic regression on what an agent sees (the first
-line of the question) and does (who writes the program, who answers). Its bill is what its calls use on average, at the
-task's prices.
+A plan's chance is estimated from all plans on all tasks, since on one task the best of a few is often a gamble that
+came off: the chance that its searches find all that is needed, counted in the plans that searched until nothing was
+missing, times the chance that it then ends right, by a logistic regression on the first line of the question, who
+writes the program and who answers. Its bill is what its calls use on average, at the task's prices.
 """
 
 from __future__ import annotations
@@ -182,12 +181,6 @@ class PlanValues:
         searches = self.searching.nothing_new.get(header(episode), 1.0)
         return {alias: n for alias, n in ((plan.search, searches), (plan.code, 1.0), (plan.answer, 1.0)) if alias}
 
-    def chance(self, head: str, plan: Plan) -> float:
-        """Chance that a plan ends right."""
-        found = self.searching.chance(head, plan.searches)
-        right = 1 / (1 + np.exp(-sum(self.weights.get(name, 0.0) for name in features(head, plan))))
-        return float(found * right + (1 - found) * self.unfound)
-
     def bills(self, episode: Episode) -> Mapping[str, tuple[float, float]]:
         """Dollars and seconds of a call, by expert."""
         found = {}
@@ -316,12 +309,6 @@ def _parts(episode: Episode, values: PlanValues) -> tuple[Sequence[_Part], ...]:
         [writing(*one, more) for more in besides(keys[1], 1) for one in programs],
         [_Part(alias, 1, ((alias, 1.0),), (_answer_name(head, alias),)) for alias in keys[2]],
     )
-
-
-def every_plan(episode: Episode) -> Iterator[Plan]:
-    """All plans of an episode that are compared with each other."""
-    every = _EveryPlan(episode, PlanValues({}, {}), ())
-    return (every.plan(number) for number in range(len(every.sums)))
 
 
 def features(head: str, plan: Plan) -> tuple[str, ...]:

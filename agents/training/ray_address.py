@@ -17,15 +17,15 @@ OPTION = "--address HOST:PORT, or leave --address out"
 
 
 def check_address(address: str, start: str = START, option: str = OPTION) -> None:
-    """Raise ConfigError where nothing listens at HOST:PORT.
-
-    "auto" is what Ray would take by itself: RAY_ADDRESS, or the cluster that the last `ray start` of this machine made.
-    `start` and `option` say what to do, to Python and on the command line.
-    """
+    """Raise ConfigError where nothing listens at HOST:PORT. "auto" is what Ray would take by itself: RAY_ADDRESS, or
+    the cluster that the last `ray start` of this machine made and noted in a file. `start` and `option` say what to do,
+    to Python and on the command line."""
     named, noted = address, None
     if address == "auto" and not (named := os.environ.get("RAY_ADDRESS", "")):
-        noted = _noted_cluster()
-        named = noted.read_text(encoding="utf-8").strip() if noted else ""
+        place = os.environ.get("RAY_TMPDIR") or (os.environ.get("TMPDIR") if sys.platform == "linux" else "")
+        place = place or ("/tmp" if sys.platform != "win32" else tempfile.gettempdir())
+        noted = Path(place) / "ray" / "ray_current_cluster"
+        named = noted.read_text(encoding="utf-8").strip() if noted.is_file() else ""
     host, colon, port = named.rpartition(":")
     if not colon:
         return
@@ -38,10 +38,3 @@ def check_address(address: str, start: str = START, option: str = OPTION) -> Non
     except (OSError, OverflowError) as err:
         left = f". {noted} names it, as a cluster that was killed leaves it: remove it" if noted else ""
         raise ConfigError(f"no Ray cluster at {named}: {err}; {start}{left}", command_line=option) from None
-
-
-def _noted_cluster() -> Path | None:
-    """The file in which Ray keeps the address of the last `ray start` of this machine; None where there is none."""
-    place = os.environ.get("RAY_TMPDIR") or (os.environ.get("TMPDIR") if sys.platform == "linux" else "")
-    file = Path(place or ("/tmp" if sys.platform != "win32" else tempfile.gettempdir())) / "ray" / "ray_current_cluster"
-    return file if file.is_file() else None

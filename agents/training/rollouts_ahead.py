@@ -1,13 +1,10 @@
 """Rollouts that go on while the trainer steps: `max_staleness` steps ahead of it at most.
 
-Groups have numbers, and a number says which task is played: the same ones as without rollouts ahead. At any time the
-groups of `max_staleness` + 1 steps are under way or done. A step takes as many as it needs: those begun first, and of
-those begun at the same step the ones that ended first. A younger group never goes before an older one: the older ones
-would become too many for the step that must take them. So nothing that was played is thrown away, no token that is
-learnt from is older than `max_staleness` steps, and a slow episode holds up the trainer only when it has taken longer
-than so many steps.
-
-A checkpoint says which numbers have been taken. A run that goes on plays the others again: each is learnt from once.
+Groups have numbers, which say what tasks are played. The groups of `max_staleness` + 1 steps are under way or done. A
+step takes those begun first, and of those begun at the same step the ones that ended first. A younger group never goes
+before an older one: the older ones would become too many for the step that must take them. So nothing that was played
+is thrown away, and no token that is learnt from is older than `max_staleness` steps. A checkpoint says which numbers
+have been taken; a run that goes on plays the others again.
 """
 
 from __future__ import annotations
@@ -68,20 +65,11 @@ class GroupNumbers:
         """Groups that were taken, as a dict for a checkpoint."""
         return {"taken_below": self.taken_below, "taken": sorted(self.taken)}
 
-    @classmethod
-    def of(cls, state: Mapping[str, Any]) -> GroupNumbers:
-        """What state() gave; of nothing, none were taken."""
-        return cls(int(state.get("taken_below", 0)), set(state.get("taken", ())))
-
 
 class TurnGate:
-    """A gate that turns pass: it can be closed while weights change. It is closed at first.
-
-    Rollouts that go on beside the training must not sample while the sampler takes new weights, and not while an
-    evaluation samples. The gate is closed then: turns that are under way end with the weights they began with, new ones
-    wait, and tools go on working. It is nobody's fault that it was closed, so deadlines stand still meanwhile. It is
-    for the episodes of one event loop, on which everything here is called.
-    """
+    """A gate that turns pass: it is closed at first, while the sampler takes new weights, and while an evaluation
+    samples. Turns that are under way end with the weights they began with, new ones wait, tools go on working, and
+    deadlines stand still. It is for the episodes of one event loop, on which everything here is called."""
 
     def __init__(self, most: int) -> None:
         """`most`: turns that may be sampled at a time."""
@@ -204,7 +192,7 @@ class RolloutsAhead:
         self._config, self._engine, self._params = config, engine, params
         self._chat = chat.copy()
         """The other thread's own: a tokenizer is not for two at a time."""
-        self.numbers = GroupNumbers.of(state)
+        self.numbers = GroupNumbers(state.get("taken_below", 0), set(state.get("taken", ())))
         self._gate = TurnGate(config.model.rows)
         self._split = TimeSplit()
         self._thread = LoopThread("rollouts")
@@ -268,7 +256,10 @@ class RolloutsAhead:
         end = min(step + config.max_staleness + 1, config.steps)
         for number in self.numbers.left(end * config.groups):
             if number not in self._begun:
-                self._begin(number, step)
+                self._begun[number] = step
+                task = asyncio.create_task(self._play(number))
+                self._tasks.add(task)
+                task.add_done_callback(self._heard)
         while True:
             self._news.clear()
             if self._broke is not None:
@@ -289,12 +280,6 @@ class RolloutsAhead:
         of_older = [number for number in self._ended if self._begun[number] < last]
         of_last = [number for number in self._ended if self._begun[number] == last]
         return [*of_older, *of_last[: count - older]]
-
-    def _begin(self, number: int, step: int) -> None:
-        self._begun[number] = step
-        task = asyncio.create_task(self._play(number))
-        self._tasks.add(task)
-        task.add_done_callback(self._heard)
 
     def _heard(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -79,7 +79,13 @@ def train_router(given: RouterTraining, folder: Path, say: Say = print) -> Route
     except EpisodeFailed as err:
         raise TrainingFailed(str(err)) from err
     with cluster(given):
-        algorithm = _built(config_of(given))
+        try:
+            algorithm = config_of(given).build_algo()
+        except Exception as err:
+            raise TrainingFailed(
+                f"the env runners could not start: {_cause(err)}; every node of the cluster needs this version of "
+                "toolorchestra and of Ray"
+            ) from err
         try:
             folder.mkdir(parents=True, exist_ok=True)
             _train(algorithm, given, folder, say)
@@ -88,11 +94,14 @@ def train_router(given: RouterTraining, folder: Path, say: Say = print) -> Route
             algorithm.stop()
     how = TrainedRouter(
         algo="PPO",
-        library=f"ray {_version()}",
+        library=f"ray {_ray().__version__}",
         environments=given.environments,
         features=probe.feature_names,
         actions=probe.action_meanings,
-        training=_recipe(given),
+        training={
+            **{name: value for name, value in asdict(given).items() if name not in ("environments", "address")},
+            "runner_seeds": [given.seed + 1 + number for number in range(given.runners)],
+        },
     )
     return save_router(folder, layers_of(state, *LAYERS), how)
 
@@ -138,7 +147,15 @@ def cluster(given: RouterTraining) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    _connect(ray, given)
+    check_address(given.address)
+    here = {} if given.address else {"num_cpus": given.runners + 1, "include_dashboard": False}
+    try:
+        ray.init(given.address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
+    except (ConnectionError, RuntimeError, ValueError) as err:
+        why = next(iter(str(err).splitlines()), type(err).__name__)
+        raise ConfigError(
+            f"no Ray cluster at {given.address or 'this machine'}: {why:.200}; {START}", command_line=OPTION
+        ) from None
     try:
         cpus = int(ray.cluster_resources().get("CPU", 0))
         if cpus < given.runners:  # Ray would wait for more without end
@@ -162,41 +179,7 @@ def _ray() -> Any:
     return ray
 
 
-def _connect(ray: Any, given: RouterTraining) -> None:
-    here = {"num_cpus": given.runners + 1, "include_dashboard": False}
-    check_address(given.address)
-    try:
-        ray.init(
-            given.address or "local",
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            **({} if given.address else here),
-        )
-    except (ConnectionError, RuntimeError, ValueError) as err:
-        why = next(iter(str(err).splitlines()), type(err).__name__)
-        raise ConfigError(
-            f"no Ray cluster at {given.address or 'this machine'}: {why:.200}; {START}", command_line=OPTION
-        ) from None
-
-
-def _version() -> str:
-    import ray
-
-    return str(ray.__version__)
-
-
 # -- the loop ----------------------------------------------------------------------------------------------------------
-
-
-def _built(config: Any) -> Any:
-    """The algorithm with its env runners. What a runner could not do is said in a sentence."""
-    try:
-        return config.build_algo()
-    except Exception as err:
-        raise TrainingFailed(
-            f"the env runners could not start: {_cause(err)}; every node of the cluster needs this version of "
-            "toolorchestra and of Ray"
-        ) from err
 
 
 def _train(algorithm: Any, given: RouterTraining, folder: Path, say: Say) -> None:
@@ -249,9 +232,8 @@ def _figures(algorithm: Any, result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def failure_of(algorithm: Any) -> str:
-    """Tell which task broke down on an env runner, and by what; "" where none did. It is asked for, and not raised:
-    RLlib takes a runner whose environment raised for one that died, starts it again and goes on, and the reason is
-    lost."""
+    """Tell which task broke down on an env runner, and by what; "" where none did. Were it raised there, RLlib would
+    start the runner again and go on, and the reason were lost."""
     return next((text for text in _of_runners(algorithm, _failure) if text), "")
 
 
@@ -273,9 +255,3 @@ def _cause(err: BaseException) -> str:
     """The last line that says what went wrong, in whatever it is wrapped."""
     lines = [line.strip() for line in str(err).splitlines() if line.strip()]
     return f"{type(err).__name__}: {lines[-1] if lines else 'no reason given'}"[:500]
-
-
-def _recipe(given: RouterTraining) -> dict[str, Any]:
-    """What it takes to train it again."""
-    told = {name: value for name, value in asdict(given).items() if name not in ("environments", "address")}
-    return {**told, "runner_seeds": [given.seed + 1 + number for number in range(given.runners)]}

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import toolorchestra
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, from_json, settings_from_json
 from toolorchestra.agents.policies.base import digest
-from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import base_model
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, ConfigError, require
@@ -66,7 +63,7 @@ class TrainedAs:
 
     def write(self, folder: Path) -> None:
         """Writes this into an exported folder."""
-        (folder / HOW).write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
+        (folder / HOW).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> TrainedAs:
@@ -176,44 +173,28 @@ def export_model(path: Path, folder: Path, *, adapter: bool = False, dtype: str 
         raise ConfigError(
             f"{path} was trained by engine {config.engine}, which keeps the weights itself; take them from there"
         )
-    if adapter:
-        _check_adapter(path, config)
-    model, chat, averaged = _trained(saved, config)  # says what is missing, before anything is written
+    wanted = config.model
+    if adapter and not (wanted.lora_rank and wanted.path):
+        why = "an adapter on the tiny model, which is no folder that an adapter could name"
+        raise ConfigError(
+            f"{path} trained {why if wanted.lora_rank else 'all weights, so there is no adapter to write'}; leave "
+            "adapter=True out",
+            command_line="the same without --adapter",
+        )
+    model, chat = base_model(config)  # says what is missing, before anything is written
     from toolorchestra.agents.engines import weights as files
+    from toolorchestra.agents.engines.lora import with_lora
 
-    how = replace(saved.how, averaged=averaged)
+    if wanted.lora_rank:
+        model = with_lora(model, wanted, config.seed)
+    how = replace(saved.how, averaged=files.take_evaluated(saved.path, model))
     with files.new_folder(folder) as draft:
         if adapter:
             files.export_adapter(model, chat.tokenizer, draft, dtype or "float32", how.base)
         else:
             how = replace(how, base="", lora_rank=0, lora_alpha=0)
-            stops = (chat.stop, *(chat.call_ends if config.stop_at_call else ()))
-            sampled = files.HowSampled(stops, config.evaluation_temperature)
-            files.export_merged(model, chat.tokenizer, draft, dtype or config.model.dtype, sampled)
+            stops = {chat.stop, *(chat.call_ends if config.stop_at_call else ())}
+            told = files.generation(chat.tokenizer, stops, config.evaluation_temperature)
+            files.export_merged(model, chat.tokenizer, draft, dtype or wanted.dtype, told)
         how.write(draft)
     return how
-
-
-def _check_adapter(path: Path, config: TrainConfig) -> None:
-    if not config.model.lora_rank:
-        raise ConfigError(
-            f"{path} trained all weights, so there is no adapter to write; leave adapter=True out",
-            command_line="the same without --adapter",
-        )
-    if not config.model.path:
-        raise ConfigError(
-            f"{path} trained an adapter on the tiny model, which is no folder that an adapter could name; leave "
-            "adapter=True out",
-            command_line="the same without --adapter",
-        )
-
-
-def _trained(saved: SavedModel, config: TrainConfig) -> tuple[Any, Chat, bool]:
-    """The model with the checkpoint's weights, its chat, and whether the weights are averaged ones."""
-    model, chat = base_model(config)
-    from toolorchestra.agents.engines.lora import with_lora
-    from toolorchestra.agents.engines.weights import take_evaluated
-
-    if config.model.lora_rank:
-        model = with_lora(model, config.model, config.seed)
-    return model, chat, take_evaluated(saved.path, model)

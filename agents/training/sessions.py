@@ -15,7 +15,7 @@ from typing import Any
 from toolorchestra import __version__
 from toolorchestra.agents.configuration.config import LAYERS, TrainConfig
 from toolorchestra.agents.configuration.environments import labels, simulated, training
-from toolorchestra.agents.engines.base import ModelSize, TellsSize
+from toolorchestra.agents.engines.base import ModelSize
 from toolorchestra.agents.engines.machine import Machine
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import processes
@@ -52,7 +52,11 @@ def recorded(folder: Path, machine: Machine, size: ModelSize | None, step: int =
     """Write down that the training begins, and at its end or stop that it has ended. A session that was killed ends
     with the newest checkpoint: what came after it was lost."""
     path = folder / SESSIONS
-    _close_killed(path, folder)
+    last: Mapping[str, Any] = next(reversed(list(_rows(path))), {})
+    if "began" in last:
+        places = (folder / "checkpoints", folder / "warm_start")
+        kept = [one.stat().st_mtime for place in places for one in checkpoint.all_of(place)]
+        _append(path, {"ended": max([last["began"], *kept]), "killed": True})
     began = {"began": time.time(), "version": __version__, "machine": str(machine), "parts": asdict(machine),
              "size": None if size is None else size._asdict(), "step": step}  # fmt: skip
     _append(path, began)
@@ -70,22 +74,13 @@ def read_sessions(folder: Path) -> list[Session]:
             size = ModelSize(**row["size"]) if row.get("size") else None
             found.append(Session(row["began"], None, row["version"], row["machine"], size, row.get("step", 0)))
         elif found and found[-1].ended is None:
-            last = found[-1]
-            found[-1] = replace(last, ended=row["ended"])
+            found[-1] = replace(found[-1], ended=row["ended"])
     return found
 
 
 def seconds_of(sessions: list[Session], clock: Callable[[], float] = time.time) -> float:
     """How long a run was trained in all its sessions together. One that goes on counts until now."""
     return sum((clock() if one.ended is None else one.ended) - one.began for one in sessions)
-
-
-def _close_killed(path: Path, folder: Path) -> None:
-    last = next(reversed(list(_rows(path))), None)
-    if last is None or "began" not in last:
-        return
-    kept = [one.stat().st_mtime for place in ("checkpoints", "warm_start") for one in checkpoint.all_of(folder / place)]
-    _append(path, {"ended": max([last["began"], *kept]), "killed": True})
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -106,25 +101,25 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
 # -- what a run says before it trains ----------------------------------------------------------------------------------
 
 
-def opening(run: TrainingRun, machine: Machine) -> list[str]:
+def opening(run: TrainingRun, machine: Machine, size: ModelSize | None) -> list[str]:
     """The lines, in the order in which a reader wants to know them."""
-    config = run.config
+    config, count = run.config, processes()
     started = f"; it starts from {config.init_from}" if config.init_from else ""
+    together = f", in {count} processes, each with a part of it" if count > 1 else ""
+    board = f"tensorboard --logdir {run.folder / 'tensorboard'}"
+    watch = f"watch: {board} (the same numbers are in {run.log.path})"
+    if find_spec("tensorboard") is None:
+        watch = f"watch: {run.log.path} (pip install tensorboard for curves: {board})"
     return [
-        f"training {config.preset}, seed {config.seed}: {model_words(config, size_of(run))}{started}",
+        f"training {config.preset}, seed {config.seed}: {model_words(config, size)}{started}",
         *_environments(config),
         *_steps(run),
-        f"machine: {machine}; {_threads(config)}{_processes()}",
+        f"machine: {machine}; {_threads(config)}{together}",
         f"folder: {run.folder}",
-        _watch(run),
+        watch,
         "stop: Ctrl-C once ends the step and saves; to go on, give the same command with --resume",
         f"chat template: {run.chat.form}",
     ]
-
-
-def size_of(run: TrainingRun) -> ModelSize | None:
-    """The model's, where its engine tells it."""
-    return run.engine.size() if isinstance(run.engine, TellsSize) else None
 
 
 def counted(parameters: int) -> str:
@@ -189,14 +184,3 @@ def _threads(config: TrainConfig) -> str:
         f"{threads} {'thread trains' if threads == 1 else 'threads train'}, "
         f"{processes} {'process plays' if processes == 1 else 'processes play'}"
     )
-
-
-def _processes() -> str:
-    return f", in {count} processes, each with a part of it" if (count := processes()) > 1 else ""
-
-
-def _watch(run: TrainingRun) -> str:
-    board = f"tensorboard --logdir {run.folder / 'tensorboard'}"
-    if find_spec("tensorboard") is None:
-        return f"watch: {run.log.path} (pip install tensorboard for curves: {board})"
-    return f"watch: {board} (the same numbers are in {run.log.path})"

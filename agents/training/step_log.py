@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.configuration.environments import labels, training
 from toolorchestra.agents.engines.base import TellsSyncTime
 from toolorchestra.agents.evaluation.heldout import POLICY, Evaluation, as_metrics, scores
-from toolorchestra.agents.rollouts.grpo import Group, RewardBreakdown, TrainingBatch, Trajectory
+from toolorchestra.agents.rollouts.grpo import Group, TrainingBatch, Trajectory
 from toolorchestra.agents.rollouts.time_split import IDLE
 from toolorchestra.agents.training import choice_metrics, group_dumps
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
@@ -56,14 +56,18 @@ def log_step(
 ) -> str:
     """Write a step's numbers and some rollouts, warn where they look like a collapse, and give the line to show."""
     groups = taken.groups
-    found = of_groups(groups)
+    found: dict[str, list[Trajectory]] = {}
+    totals: dict[str, list[float]] = {}
+    for group, rewards in zip(groups, batch.rewards, strict=True):
+        found.setdefault(group.label, []).extend(group.trajectories)
+        totals.setdefault(group.label, []).extend(reward.total for reward in rewards if reward is not None)
     rollouts = [t for played in found.values() for t in played]
     kept = [t for t in rollouts if not t.measure.failed]
     seen = choice_metrics.choices(kept)
     valid = mean([t.measure.valid_format for t in kept])
     sampling = times.whole if run.ahead else times.rollouts
     values: dict[str, Any] = {
-        "group_reward": mean(_totals(batch.rewards)),
+        "group_reward": mean([total for some in totals.values() for total in some]),
         **regret_metric(groups),
         "accuracy": mean([t.measure.outcome for t in kept]),
         "cents": 100 * mean([t.measure.usd for t in kept]),
@@ -85,7 +89,7 @@ def log_step(
         **term_metrics(rollouts),
         **taken.metrics,
         **{f"loss/{k}": v for k, v in learned.items()},
-        **_apart(run, found, _rewards(groups, batch), "group_reward"),
+        **_apart(run, found, {label: mean(some) for label, some in totals.items()}, "group_reward"),
     }
     run.log.write("train", run.step, values)
     group_dumps.write(run.folder, run.step, groups, batch, run.config, run.say)
@@ -140,8 +144,11 @@ def _rewriting(run: TrainingRun, rollouts: Sequence[Trajectory]) -> list[str]:
 
 def log_evaluation(run: TrainingRun, evaluation: Evaluation) -> None:
     """Write a held-out evaluation's numbers, and warn where episodes broke or were cut."""
-    found = of_evaluation(run.config, evaluation)
-    apart = _apart(run, found, rewards_of(run.config, evaluation), "reward")
+    names, played = labels(run.config.environments), evaluation.trajectories
+    each = len(played) // len(names)  # as many of each environment, in the order of the mix
+    found = {name: played[k * each : (k + 1) * each] for k, name in enumerate(names)}
+    standings = zip(names, evaluation.by_environment.values(), strict=True)
+    apart = _apart(run, found, {name: one[POLICY].reward for name, one in standings}, "reward")
     terms = term_metrics(evaluation.trajectories)
     run.log.write("eval", run.step, {**as_metrics(evaluation), **terms, **apart})
     for warning in [
@@ -149,23 +156,6 @@ def log_evaluation(run: TrainingRun, evaluation: Evaluation) -> None:
         *context_warnings(run.config, found, "count as wrong"),
     ]:
         run.say(f"warning, held out, step {run.step}: {warning}")
-
-
-def _apart(run: TrainingRun, found: ByEnvironment, rewards: Mapping[str, float], called: str) -> Mapping[str, float]:
-    """Numbers by environment, where there are several. `called` is the reward's name: of a group, or held out."""
-    return metrics(found, rewards, called) if len(run.config.environments) > 1 else {}
-
-
-def _rewards(groups: Sequence[Group], batch: TrainingBatch) -> dict[str, float]:
-    """The mean reward of what was learnt from, by environment."""
-    rows: dict[str, list[Sequence[RewardBreakdown | None]]] = {}
-    for group, row in zip(groups, batch.rewards, strict=True):
-        rows.setdefault(group.label, []).append(row)
-    return {label: mean(_totals(of)) for label, of in rows.items()}
-
-
-def _totals(rows: Sequence[Sequence[RewardBreakdown | None]]) -> list[float]:
-    return [reward.total for row in rows for reward in row if reward is not None]
 
 
 # -- by environment of the mix -----------------------------------------------------------------------------------------
@@ -176,25 +166,11 @@ MOST_CUT = 0.03
 ByEnvironment = Mapping[str, Sequence[Trajectory]]
 
 
-def of_groups(groups: Sequence[Group]) -> dict[str, list[Trajectory]]:
-    """The rollouts of a step by the label of their environment."""
-    made: dict[str, list[Trajectory]] = {}
-    for group in groups:
-        made.setdefault(group.label, []).extend(group.trajectories)
-    return made
-
-
-def of_evaluation(config: TrainConfig, evaluation: Evaluation) -> dict[str, list[Trajectory]]:
-    """The rollouts of an evaluation, which are as many of each environment, in the order of the mix."""
-    names, played = labels(config.environments), evaluation.trajectories
-    each = len(played) // len(names)
-    return {name: played[k * each : (k + 1) * each] for k, name in enumerate(names)}
-
-
-def metrics(found: ByEnvironment, rewards: Mapping[str, float], called: str) -> dict[str, float]:
-    """`env/HLE-v0/accuracy` and so on. The reward is called "group_reward" or, held out, "reward"."""
+def _apart(run: TrainingRun, found: ByEnvironment, rewards: Mapping[str, float], called: str) -> dict[str, float]:
+    """`env/HLE-v0/accuracy` and so on, where there are several environments. The reward is called "group_reward" or,
+    held out, "reward"."""
     made: dict[str, float] = {}
-    for name, played in found.items():
+    for name, played in found.items() if len(run.config.environments) > 1 else ():
         sound = [t.measure for t in played if not t.measure.failed]
         made |= {
             f"env/{name}/{called}": rewards.get(name, float("nan")),
@@ -207,19 +183,15 @@ def metrics(found: ByEnvironment, rewards: Mapping[str, float], called: str) -> 
 
 
 def regret_metric(groups: Sequence[Group]) -> dict[str, float]:
-    """How much reward the rollouts left to the best baseline of their tasks, on the held-out scale from 0
-    to 1; below 0 they did better. Tasks that are hard for all weigh out, so it shows progress where rewards are too
-    noisy. Nothing where no baseline plays."""
-    left = [value for group in groups for value in _regrets(group)]
+    """How much reward the rollouts left to the best baseline of their tasks, on the held-out scale from 0 to 1; below 0
+    they did better. Nothing where no baseline plays."""
+    left: list[float] = []
+    for group in groups:
+        fixed = {str(place): one for place, one in enumerate(group.baselines) if not one.failed}
+        for rollout in group.trajectories if fixed else ():
+            if found := scores(rollout.keys, rollout.preference, rollout.measure, fixed):
+                left.append(max(found[name].reward for name in fixed) - found[POLICY].reward)
     return {"regret": mean(left)} if left else {}
-
-
-def _regrets(group: Group) -> Iterator[float]:
-    fixed = {str(place): one for place, one in enumerate(group.baselines) if not one.failed}
-    for rollout in group.trajectories if fixed else ():
-        found = scores(rollout.keys, rollout.preference, rollout.measure, fixed)
-        if found is not None:
-            yield max(found[name].reward for name in fixed) - found[POLICY].reward
 
 
 def term_metrics(played: Sequence[Trajectory]) -> dict[str, float]:
@@ -227,12 +199,6 @@ def term_metrics(played: Sequence[Trajectory]) -> dict[str, float]:
     seen = [t.measure.terms for t in played if not t.measure.failed]
     names = sorted({name for terms in seen for name in terms})
     return {f"term/{name}": mean([terms[name] for terms in seen if name in terms]) for name in names}
-
-
-def rewards_of(config: TrainConfig, evaluation: Evaluation) -> dict[str, float]:
-    """The policy's held-out reward in each environment."""
-    standings = evaluation.by_environment.values()
-    return {name: one[POLICY].reward for name, one in zip(labels(config.environments), standings, strict=True)}
 
 
 def context_cuts(played: Sequence[Trajectory]) -> int:

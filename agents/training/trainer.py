@@ -16,7 +16,7 @@ from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.environments import chosen_tasks, seed_of
-from toolorchestra.agents.engines.base import Datum, Engine
+from toolorchestra.agents.engines.base import Datum, Engine, TellsSize
 from toolorchestra.agents.engines.machine import this_machine
 from toolorchestra.agents.evaluation.heldout import POLICY, baseline_measures
 from toolorchestra.agents.rollouts.grpo import Group, training_batch
@@ -24,7 +24,7 @@ from toolorchestra.agents.rollouts.rollout import Chat, siblings
 from toolorchestra.agents.training import sessions
 from toolorchestra.agents.training.metrics import Progress
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
-from toolorchestra.agents.training.sessions import opening, size_of
+from toolorchestra.agents.training.sessions import opening
 from toolorchestra.agents.training.step_log import StepTimes, log_evaluation, log_step
 from toolorchestra.agents.training.training_run import Say, TrainingRun, open_run, rollout_params, stops_after_the_step
 from toolorchestra.agents.training.warmstart import warm_start
@@ -38,11 +38,12 @@ def train(
     """Run to the end, or to the first Ctrl-C or SIGTERM, which saves first. Gives the run for its report."""
     run = open_run(config, folder, engine, chat, resume=resume, say=say)
     machine = this_machine(config.model.device)
-    for line in opening(run, machine):
+    size = engine.size() if isinstance(engine, TellsSize) else None
+    for line in opening(run, machine, size):
         say(line)
     beside = closing(run.ahead) if run.ahead else nullcontext()
     with (
-        sessions.recorded(folder, machine, size_of(run), run.step),
+        sessions.recorded(folder, machine, size, run.step),
         beside,
         ExitStack() as unfinished,
         stops_after_the_step(run),

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import toolorchestra
 from toolorchestra.agents.algorithms import algorithm_of
@@ -125,12 +125,15 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
     held_out = HeldOut(config.environments, config.evaluation_tasks, seed=config.seed)
     log = Log(folder, step, warm_steps=warm_steps, wandb=config.wandb)
     params, groups = rollout_params(config), state.get("groups", {"taken_below": step * config.groups})
+    rollouts = Rollouts(engine, chat, params)
+    if others := config.model.processes - 1:  # behind all that may fail: it starts processes
+        rollouts = SharedRollouts(cast("Any", engine), chat, params, Workers(config, others))
     return TrainingRun(
         config,
         folder,
         engine,
         chat,
-        _rollouts(config, engine, chat),  # behind all that may fail: it starts processes
+        rollouts,
         held_out,
         log,
         say,
@@ -153,20 +156,17 @@ def _start_from(config: TrainConfig, engine: Engine, say: Say) -> None:
 
 def _there_already(folder: Path, found: Path, steps: int) -> ConfigError:
     """What is said where a run is begun in the folder of another: how to go on with that one, or begin beside it."""
-    other = '--out FOLDER begins another one (make train OPTIONS="--out FOLDER")'
     state = checkpoint.read_state(found, checked=True)
+    what, how = "already", "; go on with it: resume=True, or"
+    option = "the same command and --resume go on with it (make train OPTIONS=--resume), "
     if state.get("warm", False) and int(state["step"]) >= steps:
-        ended = f"{folder} holds a run that has ended ({_name(found)})"
-        if (folder / "report" / "summary.json").exists():
-            return ConfigError(f"{ended}; its report is {folder / PAGE}; name another folder", command_line=other)
-        return ConfigError(
-            f"{ended} without a report: give resume=True, and what train() gives to write_report(); or name "
-            "another folder",
-            command_line=f"--resume writes its report, {other}",
-        )
+        what, how, option = "that has ended", f"; its report is {folder / PAGE};", ""
+        if not (folder / "report" / "summary.json").exists():
+            how = " without a report: give resume=True, and what train() gives to write_report(); or"
+            option = "--resume writes its report, "
     return ConfigError(
-        f"{folder} holds a run already ({_name(found)}); go on with it: resume=True, or name another folder",
-        command_line=f"the same command and --resume go on with it (make train OPTIONS=--resume), {other}",
+        f"{folder} holds a run {what} ({_name(found)}){how} name another folder",
+        command_line=f'{option}--out FOLDER begins another one (make train OPTIONS="--out FOLDER")',
     )
 
 
@@ -186,37 +186,20 @@ def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return made
 
 
-def _was_there(name: str, before: Mapping[str, Any]) -> bool:
-    """Whether what a setting is of was in the run: another environment of the mix was not."""
-    of, number, *_ = [*name.split("."), ""]
-    return of != "environments" or f"{of}.{number}.env_id" in before
-
-
 def _check_same(config: TrainConfig, before: Mapping[str, Any], folder: Path, say: Say) -> None:
     now = _flat(json.loads(json.dumps(as_json(config))))  # as it looks after a journey through JSON
     before = _flat(before)
-    if lacking := sorted(name for name in now if name not in before and name not in FREE and _was_there(name, before)):
-        raise ConfigError(
-            f"{folder} was begun by an earlier version, whose checkpoints do not say {', '.join(lacking)}; go on with "
-            f"that version, or begin another run from its weights: init_from={str(folder)!r}, in another folder",
-            command_line=f"--init-from {folder} --out FOLDER",
-        )
     differing = sorted(name for name, value in now.items() if before.get(name) != value)
     told = ["environments" if name.startswith("environments.") else name for name in differing if name not in FREE]
     if refused := dict.fromkeys(told):
         raise ConfigError(
-            f"{folder} was trained with other settings ({', '.join(refused)}); give the same ones. These may change: "
-            f"{', '.join(sorted(FREE))}"
+            f"{folder} was trained with other settings ({', '.join(refused)}); give the same ones, or begin another "
+            f"run from its weights: init_from={str(folder)!r}, in another folder. These may change: "
+            f"{', '.join(sorted(FREE))}",
+            command_line=f"--init-from {folder} --out FOLDER",
         )
     for name in differing:
         say(f"from here on {name} is {now[name]}; it was {before.get(name)}")
-
-
-def _rollouts(config: TrainConfig, engine: Any, chat: Chat) -> Rollouts:
-    params, others = rollout_params(config), config.model.processes - 1
-    if not others:
-        return Rollouts(engine, chat, params)
-    return SharedRollouts(engine, chat, params, Workers(config, others))
 
 
 def rollout_params(config: TrainConfig, temperature: float | None = None) -> RolloutParams:
@@ -243,8 +226,7 @@ def stops_after_the_step(run: TrainingRun) -> Iterator[None]:
     def stop(number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        lost = run.engine.lost() if isinstance(run.engine, InProcesses) else ""
-        if lost:
+        if lost := run.engine.lost() if isinstance(run.engine, InProcesses) else "":
             run.say(lost)
         if lost or run.ends_at_once:
             raise KeyboardInterrupt

@@ -117,14 +117,9 @@ def _step(run: TrainingRun, data: Sequence[Datum]) -> float:
     batch = batch_of(data, start.batch, run.config.seed, number)
     learned = run.engine.train(batch, LossParams("cross_entropy"), rate)
     seconds = time.monotonic() - began
+    told = {name: learned[name] for name in LOGGED if name in learned}
     speed = sum(len(d.tokens) for d in batch) / seconds
-    row = {
-        **{name: learned[name] for name in LOGGED if name in learned},
-        "learning_rate": rate,
-        "seconds": seconds,
-        "tokens_per_second": speed,
-    }
-    run.log.write("warm", number, row)
+    run.log.write("warm", number, {**told, "learning_rate": rate, "seconds": seconds, "tokens_per_second": speed})
     return learned["loss"]
 
 
@@ -138,11 +133,9 @@ def batch_of(data: Sequence[Datum], size: int, seed: int, number: int) -> list[D
 @lru_cache(maxsize=1)
 def _order(seed: int, epoch: int, count: int) -> Sequence[int]:
     """Order of the data in an epoch, which has many steps."""
-    return random.Random(_seed(seed, epoch)).sample(range(count), count)
-
-
-def _seed(*parts: object) -> int:
-    return int.from_bytes(hashlib.blake2b(repr(("warm start", *parts)).encode(), digest_size=8).digest(), "big")
+    named = repr(("warm start", seed, epoch)).encode()
+    rng = random.Random(int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "big"))
+    return rng.sample(range(count), count)
 
 
 def gate(rollouts: Rollouts, config: TrainConfig) -> tuple[bool, str]:
@@ -155,9 +148,7 @@ def gate(rollouts: Rollouts, config: TrainConfig) -> tuple[bool, str]:
     progress, played = Progress(checked), itertools.count(1)
     trajectories = rollouts.collect(jobs, lambda _: progress.show(next(played), "rollouts of the gate"))
     sound = [t.measure for t in trajectories if not t.measure.failed]
-    valid, outcome = (
-        statistics.fmean(values) if values else 0.0
-        for values in ([m.valid_format for m in sound], [m.outcome for m in sound])
-    )
+    valid = statistics.fmean(m.valid_format for m in sound) if sound else 0.0
+    outcome = statistics.fmean(m.outcome for m in sound) if sound else 0.0
     said = f"readable {valid:.1%} (needs {LEAST_VALID:.0%}), accuracy {outcome:.1%}"
     return valid >= LEAST_VALID, "; ".join([said, *failures(trajectories)])

@@ -1,10 +1,8 @@
 """Rollouts shared among processes, each with a copy of the model.
 
-A small model on a CPU is bound by overhead, of its own steps, of episodes and of tokenisation, and one process has one
-core for all of it. The jobs are cut into as many runs of neighbours as there are processes, this one among them; which
-process makes which rollout, and its random numbers, follow from the jobs alone, so that a resumed run repeats them.
-Those of torchrun (agents/engines/ranks.py) share the training instead, and hold a part of the weights each: a sampler
-needs all of them.
+A small model on a CPU is bound by overhead, for which one process has one core. The jobs are cut into as many runs of
+neighbours as there are processes, this one among them; which process makes which rollout, and its random numbers,
+follow from the jobs alone, so that a resumed run repeats them.
 """
 
 from __future__ import annotations
@@ -75,16 +73,15 @@ class Workers:
         for number, part in enumerate(parts):
             if number in self._owing:
                 self._answer(number)
-            self._send(number, _Workload(self._shared, part, params, snapshot, _seed(number + 1, part)))
-
-    def _send(self, number: int, share: _Workload) -> None:
-        try:
-            self._ends[number].send(share)
+            named = repr((number + 1, [(job.env_id, job.seed) for job in part]))
+            seed = int.from_bytes(hashlib.blake2b(named.encode(), digest_size=7).digest(), "big")
+            try:
+                self._ends[number].send(_Workload(self._shared, part, params, snapshot, seed))
+            except OSError:
+                raise self._gone(number) from None
+            except TypeError as err:
+                raise TypeError(f"{err}; or make all rollouts here: model.processes=1") from None
             self._owing.add(number)
-        except OSError:
-            raise self._gone(number) from None
-        except TypeError as err:
-            raise TypeError(f"{err}; or make all rollouts here: model.processes=1") from None
 
     def receive(self, number: int) -> list[Trajectory]:
         """What one made, waiting for it."""
@@ -149,10 +146,10 @@ class SharedRollouts(Rollouts):
         self._workers.begin(parts, self.params, self.engine.snapshot())
         made = super().collect(jobs[: cuts[1]], watch)
         for number in range(len(parts)):
-            theirs = self._workers.receive(number)
-            made += theirs
-            for trajectory in theirs if watch else ():
-                watch(trajectory)  # type: ignore[misc]
+            for trajectory in self._workers.receive(number):
+                made.append(trajectory)
+                if watch:
+                    watch(trajectory)
         return made
 
 
@@ -166,11 +163,6 @@ def deaf_children() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _seed(number: int, jobs: Sequence[Job]) -> int:
-    named = repr((number, [(job.env_id, job.seed) for job in jobs]))
-    return int.from_bytes(hashlib.blake2b(named.encode(), digest_size=7).digest(), "big")
 
 
 def _work(connection: Connection, config: TrainConfig) -> None:

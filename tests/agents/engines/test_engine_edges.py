@@ -18,18 +18,13 @@ from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines import tiny, update, weights
 from toolorchestra.agents.engines.base import LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
-from toolorchestra.agents.engines.local import LocalEngine
 from toolorchestra.agents.engines.pretrained import device_memory
 from toolorchestra.agents.engines.sampler import LocalSampler
-from toolorchestra.agents.engines.tiny import build_model, build_tokenizer, load_tokenizer
+from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.training.build import build
 from toolorchestra.envs.base.errors import ConfigError
 
 MODEL = build_model(VOCABULARY, 32, 2)
-
-
-def greedy(made: LocalEngine, prompt: list[int], session: str = "") -> Sample:
-    return asyncio.run(made.sample(prompt, SamplingParams(8, 0.0), session))
 
 
 # -- the local engine --------------------------------------------------------------------------------------------------
@@ -73,17 +68,11 @@ def test_steps_whose_gradient_is_no_number_are_left_out_and_several_in_a_row_end
             one.train(wrong, loss, 1e-2)
 
 
-def test_a_kl_term_without_a_reference_is_refused() -> None:
-    data = [datum([2, 3], Sample([4], [-1.0], False))]
-    with pytest.raises(ConfigError, match="a KL term needs the starting weights: set reference=True, or train with"):
-        engine().train(data, LossParams(kl_weight=1e-6), 1e-2)
-
-
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
         ({"model_type": "gpt2"}, "runs models of type qwen3, qwen2, llama, not 'gpt2'; use vLLM for others"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "knows plain rotary positions only, not 'yarn'; use vLLM"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "the model has rope_type='yarn'; set model.sampler=vllm"),
     ],
 )
 def test_a_model_that_the_decoder_would_run_as_another_is_refused(changed: dict[str, object], says: str) -> None:
@@ -114,23 +103,12 @@ def test_when_sampling_breaks_whoever_waits_hears_of_it_and_nobody_waits_for_eve
 # -- loops, weights in parts, tokenizers -------------------------------------------------------------------------------
 
 
-def test_a_tokenizer_has_a_token_for_what_is_always_written_alike() -> None:
-    texts = ["the river Thames and the river Rhine"] * 40
-    made = load_tokenizer(build_tokenizer(texts, ["search"], ["search-1"], [" 7.5"]))
-    for text in (
-        "<tool_call>",
-        tiny.CALL.format("search"),
-        "search-1",
-        " search-1",
-        " 7.5",
-        " new documents:",
-        '"}}</tool_call>',
-    ):
+def test_the_tokenizer_has_a_token_for_what_is_always_written_alike() -> None:
+    made = load_tokenizer()
+    call = '<tool_call>{"name": "search", "arguments": {"model": "'
+    for text in ("<tool_call>", call, "search-1", " search-1", " 7.5", " new documents:", '"}}</tool_call>'):
         assert len(made.encode(text)) == 1, text
-    assert len(made.encode("the river Thames")) < len(load_tokenizer().encode("the river Thames"))
-    for text in ("größe ☃ 12.5\n\n x", texts[0]):
-        assert made.decode(made.encode(text)) == text
-    assert len(made) <= tiny.VOCABULARY
+    assert made.decode(made.encode("größe ☃ 12.5\n\n x")) == "größe ☃ 12.5\n\n x"
     assert made.decode([made.eos_token_id]) == "<|im_end|>"
 
 

@@ -31,7 +31,7 @@ from toolorchestra.agents.engines.pretrained import use_fused_kernels
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.engines.vllm_sampler import VllmConfig, engine_arguments, room_for_rank
-from toolorchestra.agents.engines.weights import HowSampled, export_merged, held_in, merged_weights, named_weights
+from toolorchestra.agents.engines.weights import export_merged, generation, held_in, named_weights
 from toolorchestra.envs.base.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -111,22 +111,6 @@ def test_how_much_is_lost_is_told_where_it_stands_out() -> None:
             agreement.check(Agreement(0.0, 0.0, 1.0, lost), 1.0)
 
 
-@pytest.mark.parametrize("size", [0.5, 4.0, 7.0])
-def test_noise_of_kernels_refuses_no_sampler_and_hides_none_that_holds_the_start(size: float) -> None:
-    """A change of this size, in terms of the noise of each of three kernels; as many tokens as the probes have."""
-    rng, most = random.Random(0), agreement.MOST_LOST
-    tokens, times = 2 * agreement.PROBES * agreement.PROBE_TOKENS, 300
-    right, stuck = 0, 0
-    for _ in range(times):
-        changes, now, before, sampled = ([rng.gauss(0, 1) for _ in range(tokens)] for _ in range(4))
-        moves = [size * c + a - b for c, a, b in zip(changes, now, before, strict=True)]
-        gaps = [s - a for s, a in zip(sampled, now, strict=True)]
-        right += abs(agreement.lost_share(gaps, moves)) > most
-        stuck += abs(agreement.lost_share([g - size * c for g, c in zip(gaps, changes, strict=True)], moves)) > most
-    assert right <= 0.01 * times
-    assert stuck > 0.99 * times or size < 7
-
-
 def test_the_weights_below_are_read_once() -> None:
     made = engine(merges=False)
     sampler: Any = made.sampler
@@ -196,7 +180,8 @@ def test_a_model_of_16_bits_is_exported_in_float32_with_all_of_its_adapter(tmp_p
     for dtype in ("float32", "bfloat16"):
         made = LocalEngine(build_model(VOCABULARY, 32, 2), [STOP], replace(CONFIG, dtype="bfloat16"))
         trained(made, 1e-6, 5)
-        export_merged(made.model, load_tokenizer(), tmp_path / dtype, dtype, HowSampled((STOP,), 1.0))
+        tokenizer = load_tokenizer()
+        export_merged(made.model, tokenizer, tmp_path / dtype, dtype, generation(tokenizer, [STOP], 1.0))
         model = load(tmp_path / dtype).float()
         with torch.no_grad():
             seen.append(model(tokens).logits)
@@ -226,16 +211,6 @@ of 16 bits are refused."""
 def of_dtype(dtype: str, rank: int, seed: int = 0) -> LocalEngine:
     model = build_model(VOCABULARY, hidden=32, layers=2, seed=seed)
     return LocalEngine(model, [STOP], replace(CONFIG, dtype=dtype, lora_rank=rank))
-
-
-@pytest.mark.parametrize(("dtype", "rank", "gap"), COMBINATIONS)
-def test_what_is_sampled_after_a_step_is_the_trainers(dtype: str, rank: int, gap: float) -> None:
-    made = of_dtype(dtype, rank)
-    for _ in range(3):
-        made.train(conversations(made), LossParams("cross_entropy"), 1e-2)
-    data = conversations(made)
-    assert made.train(data, LossParams(), 0.0)["mismatch"] < gap
-    assert {value.dtype for value in merged_weights(made.model).values()} == {getattr(torch, dtype)}
 
 
 @pytest.mark.parametrize(("dtype", "rank", "gap"), COMBINATIONS)

@@ -80,33 +80,6 @@ def test_the_common_beginning_of_tasks_is_run_once(play: Callable[[LocalEngine, 
     assert fed(made) <= len(TOOLS) + 5 * 50 + sampled(data)
 
 
-def test_groups_of_several_tasks_run_each_task_once() -> None:
-    made = engine(CONFIG)
-    data = together(made, [task(n) for n in (1, 1, 1, 2, 2, 3, 3, 3)])
-    assert_agreement(made, data)
-    assert fed(made) <= len(TOOLS) + 3 * 50 + sampled(data) + 8
-    assert made.sampler.stats()["prefix_hits"] == pytest.approx(1 - (200 + 3 * 50 + 5) / (8 * 250), abs=0.01)
-    assert made.sampler.stats() == {"prefix_hits": 0.0}
-
-
-def test_a_row_that_waits_keeps_what_it_has_while_others_are_sampled() -> None:
-    """Free rows too: all rows are run together where nearly all are active, and each writes somewhere."""
-    made = engine(CONFIG)
-
-    async def turns() -> list[Datum]:
-        first = await made.sample(task(1), SamplingParams(6), "a")
-        await made.sample(task(2), SamplingParams(6), "b")
-        made.release("b")
-        several = [made.sample(task(n), SamplingParams(30), f"c{n}") for n in range(3, 9)]
-        got = [datum(task(n), made) for n, made in zip(range(3, 9), await asyncio.gather(*several), strict=True)]
-        grown = [*task(1), *first.tokens, *words(40, 77)]
-        again: Sample = await made.sample(grown, SamplingParams(6), "a")
-        late = await made.sample(task(2, 60), SamplingParams(6), "d")  # from the row that "b" left
-        return [datum(task(1), first), datum(grown, again), datum(task(2, 60), late), *got]
-
-    assert_agreement(made, asyncio.run(turns()))
-
-
 def test_rollouts_that_are_collected_again_find_an_empty_cache() -> None:
     """As a resumed run does: what is run then is the same, to the last digit."""
     made = engine(CONFIG)

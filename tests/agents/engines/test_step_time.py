@@ -13,7 +13,6 @@ from toolorchestra.agents.engines.step_time import GPUS, Episodes, SimulatedServ
 SHAPE = Shape.read(SHAPES["qwen3-8b"])
 H200, H100 = GPUS[141.0], GPUS[80.0]
 DRAWN = [Episodes().drawn(random.Random(seed)) for seed in range(40)]
-TOKENS = sum(given + said for turns in DRAWN for given, said in turns)
 
 
 @pytest.mark.parametrize(("sequences", "measured"), [(1, 132), (8, 973), (32, 3_142), (128, 5_750)])
@@ -29,14 +28,6 @@ def test_training_takes_what_was_measured_on_an_h200() -> None:
     assert made.training == pytest.approx(8 * 16_384 / 5_977, rel=0.05)
 
 
-def test_episodes_are_as_long_as_they_are_said_to_be() -> None:
-    rng = random.Random(0)
-    drawn = [Episodes().drawn(rng) for _ in range(3_000)]
-    assert sum(said for turns in drawn for _, said in turns) / len(drawn) == pytest.approx(8_000, rel=0.05)
-    assert sum(given + said for turns in drawn for given, said in turns) / len(drawn) == pytest.approx(12_800, rel=0.05)
-    assert max(sum(given + said for given, said in turns) for turns in drawn) < Episodes().context
-
-
 def test_a_cache_that_holds_all_prefills_each_token_once() -> None:
     made = SimulatedServer(SHAPE, H100, 10**9, 40).play(DRAWN, 0.0)
     assert made.prefilled == sum(given for turns in DRAWN for given, _ in turns)
@@ -48,15 +39,6 @@ def test_a_small_cache_costs_prefills_and_a_single_place_is_enough() -> None:
     assert large.prefilled < small.prefilled
     assert large.hits > small.hits
     assert large.seconds < small.seconds < least.seconds
-
-
-def test_nobody_is_faster_than_the_longest_episode() -> None:
-    alone = [max(DRAWN, key=lambda turns: sum(said for _, said in turns))]
-    one, all_of_them = (SimulatedServer(SHAPE, H100, 10**9, 40).play(some, 15.0).seconds for some in (alone, DRAWN))
-    assert one < all_of_them
-    assert one > (len(alone[0]) - 1) * 15 + sum(said for _, said in alone[0]) / SimulatedServer(SHAPE, H100, 1, 1).rate(
-        1, 0
-    )
 
 
 def test_beside_the_training_nobody_waits_for_the_last_episode() -> None:

@@ -19,8 +19,6 @@ from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import NONE, Adapter, EngineLost, Sample, SamplingParams
-from toolorchestra.agents.engines.local import LocalConfig
-from toolorchestra.agents.engines.lora import adapter_of, with_lora
 from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.engines.vllm_served import (
     MOST_MISSED,
@@ -81,64 +79,63 @@ def test_a_turn_is_token_ids_both_ways_and_names_every_knob_of_the_distribution(
         assert made.stats() == {"prefix_hits": 2 / 3}
 
 
-def test_what_passes_is_tried_again_and_what_does_not_is_an_outage() -> None:
-    with served(lambda asked: ServerReply(status=503) if asked.number == 1 else turn([4], [-1.0])) as (made, _):
-        assert sample(made).tokens == [4]
-    with served(lambda _: ServerReply(status=500), retries=1) as (made, server):
-        with pytest.raises(Outage, match=r"did not sample a turn: 500.*; 500"):
-            sample(made)
-        assert len(server.seen) == 3  # the models, a try, a second one
-    with (
-        served(lambda _: ServerReply(fault="silence"), request_seconds=0.2) as (made, _),
-        pytest.raises(Outage, match=r"no answer within 0\.2 s"),
-    ):
-        sample(made)
+@pytest.mark.parametrize("first", [ServerReply(status=503), ServerReply(body="[]"), ServerReply(body={"choices": []})])
+def test_what_passes_is_tried_again(first: ServerReply, tmp_path: Path) -> None:
+    def answer(asked: ReceivedRequest) -> ServerReply:
+        if asked.number == 1:
+            return first
+        return LOADED if "rpc" in asked.path else turn([4, 5], [-0.5, -0.25], "length")
 
-
-def test_a_turn_that_the_server_broke_off_is_an_outage() -> None:
-    with served(lambda _: turn([4, 5], [-0.5, -0.25], "abort")) as (made, server):
-        with pytest.raises(Outage, match="ended a turn by 'abort' after 2 tokens"):
-            sample(made)
-        assert len(server.seen) == 2
-    with served(lambda _: turn([4, 5], [-0.5, None])) as (made, _), pytest.raises(Outage, match="for 1 of its tokens"):
-        sample(made)
-    with served(lambda _: turn([4, 5], [-0.5, -0.25], "length")) as (made, _):
+    with served(answer, handover=str(tmp_path)) as (made, _):
         assert sample(made) == Sample([4, 5], [-0.5, -0.25], False)
+    if first.status == 503:
+        with served(answer, handover=str(tmp_path)) as (made, _):
+            made.sync(named_weights(MODEL), 7)
+            assert made.version == 7
 
 
-@pytest.mark.parametrize("body", ["<html>busy</html>", "[]", {"choices": []}])
-def test_an_answer_that_is_no_completion_may_pass(body: Any) -> None:
-    with (
-        served(lambda _: ServerReply(body=body), retries=0) as (made, _),
-        pytest.raises(Outage, match="did not sample a turn: no readable answer"),
-    ):
-        sample(made)
-    with served(lambda asked: ServerReply(body=body) if asked.number == 1 else turn([4], [-1.0]), retries=1) as (
-        made,
-        _,
-    ):
-        assert sample(made).tokens == [4]
+@pytest.mark.parametrize(
+    ("reply", "kind", "says", "asked"),
+    [
+        (ServerReply(status=500), Outage, r"did not sample a turn: 500.*; 500", 2),
+        (ServerReply(body="<html>busy</html>"), Outage, "did not sample a turn: no readable answer", 2),
+        (ServerReply(fault="silence"), Outage, r"no answer within 0\.2 s", 1),
+        (turn([4, 5], [-0.5, -0.25], "abort"), Outage, "ended a turn by 'abort' after 2 tokens", 1),
+        (turn([4, 5], [-0.5, None]), Outage, "for 1 of its tokens", 1),
+        (ServerReply(status=400, content="no"), ConfigError, "refused a", 1),
+        (ServerReply("text"), ConfigError, "gave no token ids with log-pr", 1),
+    ],
+)
+def test_what_keeps_a_turn_from_being_sampled_is_said(
+    reply: ServerReply, kind: type[Exception], says: str, asked: int
+) -> None:
+    seconds = 0.2 if reply.fault else 60.0
+    with served(lambda _: reply, retries=1, request_seconds=seconds) as (made, server):
+        with pytest.raises(kind, match=says):
+            sample(made)
+        assert len(server.seen) == 1 + asked  # the models, and the turn
 
 
-def test_a_server_without_models_is_said() -> None:
-    with (
-        Loopback(lambda _: ServerReply(body={"error": "x"}), lists_models=False) as server,
-        pytest.raises(ConfigError, match="start one: vllm serve MODEL"),
-    ):
-        ServedSampler(MODEL.config.to_dict(), [1], ServedConfig(server.base_url))
-
-
-def test_a_refusal_and_a_server_of_another_kind_are_set_up_wrongly() -> None:
-    with (
-        served(lambda _: ServerReply(status=400, content="no")) as (made, _),
-        pytest.raises(ConfigError, match="refused a"),
-    ):
-        sample(made)
-    with (
-        served(lambda _: ServerReply("text")) as (made, _),
-        pytest.raises(ConfigError, match="gave no token ids with log-pr"),
-    ):
-        sample(made)
+@pytest.mark.parametrize(
+    ("reply", "adapters", "kind", "says"),
+    [
+        (ServerReply(status=503), False, Outage, "did not load new weights: 503"),
+        (ServerReply(fault="silence"), False, Outage, r"did not load new weights: no answer within 0\.2 s"),
+        (ServerReply(status=500), False, ConfigError, "does it see that folder"),
+        (ServerReply(status=404), False, ConfigError, "start it with VLLM_SERVER_DEV_MODE=1"),
+        (ServerReply(status=404), True, ConfigError, "takes no adapters, or does not see .*LORA_UPDATING=1 and --ena"),
+        (ServerReply(status=500), True, ConfigError, "could not load the adapter in .*--max-lora-rank 2 or"),
+    ],
+)
+def test_what_keeps_weights_from_being_loaded_is_said(
+    reply: ServerReply, adapters: bool, kind: type[Exception], says: str, tmp_path: Path
+) -> None:
+    config = {"handover": str(tmp_path), "adapters": adapters, "reload_seconds": 0.2 if reply.fault else 60.0}
+    with served(lambda _: reply, retries=0, **config) as (made, server):
+        with pytest.raises(kind, match=says):
+            made.sync(named_weights(MODEL), 7, adapter(0.5) if adapters else None)
+        assert (made.version, len(server.seen)) == (NONE, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["weights"]
 
 
 def test_new_weights_go_through_the_folder_and_salt_the_cache(tmp_path: Path) -> None:
@@ -157,37 +154,6 @@ def test_new_weights_go_through_the_folder_and_salt_the_cache(tmp_path: Path) ->
         assert made.version == 4
         assert salts[0] != salts[1]
         assert list((tmp_path / "weights").glob("*.safetensors"))
-
-
-def test_a_reload_is_tried_again_where_that_may_help(tmp_path: Path) -> None:
-    fine = ServerReply(body={"results": [None]})
-    with served(lambda asked: ServerReply(status=503) if asked.number == 1 else fine, handover=str(tmp_path)) as (
-        made,
-        _,
-    ):
-        made.sync(named_weights(MODEL), 7)
-        assert made.version == 7
-    with served(lambda _: ServerReply(status=503), handover=str(tmp_path), retries=0) as (made, _):
-        with pytest.raises(Outage, match="did not load new weights: 503"):
-            made.sync(named_weights(MODEL), 7)
-        assert made.version == NONE
-    with served(lambda _: ServerReply(status=500), handover=str(tmp_path)) as (made, server):
-        with pytest.raises(ConfigError, match="does it see that folder"):
-            made.sync(named_weights(MODEL), 7)
-        assert len(server.seen) == 2
-    with (
-        served(lambda _: ServerReply(fault="silence"), handover=str(tmp_path), reload_seconds=0.2) as (made, _),
-        pytest.raises(Outage, match=r"did not load new weights: no answer within 0\.2 s"),
-    ):
-        made.sync(named_weights(MODEL), 7)
-
-
-def test_a_server_that_takes_no_weights_is_said(tmp_path: Path) -> None:
-    with (
-        served(lambda _: ServerReply(status=404), handover=str(tmp_path)) as (made, _),
-        pytest.raises(ConfigError, match="start it with VLLM_SERVER_DEV_MODE=1"),
-    ):
-        made.sync(named_weights(MODEL), 1)
 
 
 def adapter(value: float) -> Adapter:
@@ -241,18 +207,6 @@ def test_a_server_that_was_started_anew_is_given_the_adapter_again(tmp_path: Pat
         made.sync([], 4, adapter(0.25))
         assert sample(made).logprobs == [-0.25]
         assert len(answer.held) == 1
-
-
-def test_a_server_that_takes_no_adapters_is_said(tmp_path: Path) -> None:
-    for status, says in ((404, "takes no adapters, or does not see"), (500, "could not load the adapter in")):
-        with served(lambda _, status=status: ServerReply(status=status), handover=str(tmp_path), adapters=True) as (
-            made,
-            _,
-        ):
-            with pytest.raises(ConfigError, match=rf"{says} .*LORA_UPDATING=1 and --enable-lora --max-lora-rank 2 or"):
-                made.sync([], 3, adapter(0.5))
-            assert made.version == NONE
-            assert [path.name for path in tmp_path.iterdir()] == ["weights"]
 
 
 # -- several servers --------------------------------------------------------------------------------------------------
@@ -326,31 +280,6 @@ def test_weights_are_written_once_and_read_by_all(tmp_path: Path) -> None:
         made.probe([[3], [4]], PARAMS)
         asked = [[seen.json["prompt"] for seen in server.seen if "prompt" in seen.json] for server in servers]
         assert sorted(map(len, asked)) == [1, 1, 2]  # both calls together asked all of them
-
-
-def test_all_servers_of_a_folder_take_an_adapter_from_the_same_files(tmp_path: Path) -> None:
-    model = with_lora(build_model(64, 32, 2), LocalConfig(lora_rank=4), 0)
-
-    def answer(asked: ReceivedRequest) -> ServerReply:
-        if "lora" in asked.path:
-            folder = Path(asked.json.get("lora_path", tmp_path))
-            return ServerReply(body="ok") if folder.is_dir() else ServerReply(status=404)
-        return ServerReply(body=MODELS) if asked.lists_models else turn([5], [-1.0], "length")
-
-    with ExitStack() as stack:
-        servers = [stack.enter_context(Loopback(answer, lists_models=False)) for _ in range(2)]
-        configs = [ServedConfig(s.base_url, length=64, handover=str(tmp_path), adapters=True) for s in servers]
-        made = SeveralServers([ServedSampler(MODEL.config.to_dict(), [1], c) for c in configs])
-        stack.callback(made.close)
-        assert made.takes_adapters
-        made.sync((), 1, adapter_of(model, 0))
-        turns(made, ["a", "b"])
-        asked = [[seen.json for seen in server.seen if seen.json] for server in servers]
-        assert [sampled["model"] for _, sampled in asked] == [loaded["lora_name"] for loaded, _ in asked]
-        (path,) = {loaded["lora_path"] for loaded, _ in asked}
-        made.sync((), 2, adapter_of(model, 0))
-        (now,) = tmp_path.glob("*/adapter_model.safetensors")
-        assert now.parent != Path(path)
 
 
 def test_a_server_that_dies_fails_its_turns_and_the_others_go_on(tmp_path: Path) -> None:

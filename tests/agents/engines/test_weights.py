@@ -104,12 +104,6 @@ def measured(sampler: Separate, trainer: LocalEngine) -> Agreement:
     return agreement.measure(sampler, trainer.logprobs, agreement.probe_prompts(VOCABULARY, CONFIG.length, 0))
 
 
-def test_the_same_model_agrees() -> None:
-    found = measured(Separate(engine(CONFIG)), engine(CONFIG))
-    assert found.mean <= found.worst < 1e-4
-    agreement.check(found, agreement.TOLERANCE["float32"])
-
-
 def test_another_model_is_noticed() -> None:
     with pytest.raises(Drift, match=r"differ from the trainer's by .* expected at most 0.001. Check that every weight"):
         agreement.check(measured(Separate(engine(CONFIG, 1)), engine(CONFIG)), agreement.TOLERANCE["float32"])
@@ -138,25 +132,11 @@ def test_what_16_bits_round_in_the_trainer_alone_is_no_drift() -> None:
         agreement.check(found._replace(mean=0.12), tolerance)
 
 
-def test_the_trainer_is_asked_alone_and_in_a_batch() -> None:
-    """In float32 there is next to no difference; in 16 bits there is one, of rounding."""
-    trainer = engine(CONFIG)
-    prompts = agreement.probe_prompts(VOCABULARY, CONFIG.length, 0)
-    found = agreement.measure(Separate(engine(CONFIG)), trainer.logprobs, prompts, together=trainer._logprobs_together)
-    assert found.noise < 1e-5
-    assert found.mean < 1e-4
-
-
 def test_probes_are_the_ends_of_what_the_model_was_asked_for() -> None:
     """Of the first prompts, and the same ones after every later sync."""
     asked = [list(range(60)), [7, 8]]
     size = 20 - agreement.PROBE_TOKENS
     assert agreement.probe_prompts(64, 20, 0, asked) == [list(range(60))[-size:], [7, 8]] * (agreement.PROBES // 2)
-
-
-def test_a_nan_is_no_agreement() -> None:
-    with pytest.raises(Drift):
-        agreement.check(Agreement(float("nan"), 0.0), 1.0)
 
 
 def test_probes_need_room() -> None:

@@ -17,8 +17,7 @@ from toolorchestra.agents.rollouts.chat_template import MOST_SCHEMAS
 from toolorchestra.agents.rollouts.grpo import TokenSequence
 from toolorchestra.agents.rollouts.rollout import Chat, factory_of
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.types import Rows, freeze
+from toolorchestra.envs.base.types import freeze
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Episode, Pending
 from toolorchestra.envs.factory import EpisodeFactory
@@ -153,41 +152,6 @@ def test_the_tiny_template_renders_what_is_new_alone_and_a_changed_past_anew(mon
     assert other.text == own({**episode.observation, "messages": changed})
 
 
-def test_under_the_tiny_template_turns_that_siblings_repeat_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    chat = chat_with()
-    own, rendered = chat.render, renders(chat, monkeypatch)
-    episode, (first,) = play(chat, tiny_factory(), seed=3)
-    assert rendered == [2] * episode.turn, "the opening, and each turn with its result but the last"
-    rendered.clear()
-    _, (second,) = play(chat, tiny_factory(), seed=3)
-    assert rendered == [2], "the opening alone"
-    assert second == first
-    preference = {"role": "system", "content": "The user's wish: be quick"}
-    tools = list(episode.observation["tools"])
-    for some in (tools[:1], tools):  # they are shown with a system message, so it is not kept
-        assert chat._rendered_apart([preference], some) == own({"messages": Rows([preference]), "tools": Rows(some)})
-    monkeypatch.setattr("toolorchestra.agents.rollouts.rollout.MOST_TURNS", 2)
-    for seed in range(4):
-        play(chat, tiny_factory(), seed)
-    assert len(chat._turns) <= 2
-
-
-def test_the_sampled_ids_are_kept_even_where_the_text_would_be_tokenised_otherwise() -> None:
-    chat = chat_with()
-    episode = tiny_factory().start(3).episode
-    sequence, _ = chat.follow(None, episode.observation)
-    odd = [*chat.encode("ans"), *chat.encode("wer"), chat.stop]
-    assert odd[:-1] != chat.encode("answer")
-    text = chat.take(sequence, Sample(odd, [-1.0] * len(odd), True))
-    assert text == "answer"
-    episode.resolve(run_calls(episode.act(text).calls))
-    extended, fresh = chat.follow(sequence, episode.observation)
-    assert not fresh
-    start = len(sequence.tokens) - len(extended.tokens)
-    assert start == 0
-    assert odd == [t for t, s in zip(extended.tokens, extended.sampled, strict=True) if s]
-
-
 @pytest.mark.parametrize("thinking", [True, False])
 def test_qwen3s_template_appends_within_one_question(thinking: bool, qwen3: str) -> None:
     """Tool results stand in user turns there, but are not user messages: thoughts stay, and one sequence is enough."""
@@ -285,13 +249,6 @@ def test_a_turn_that_was_cut_is_closed_as_the_template_closes_it(name: str, cut:
     assert sequence.text == before + stop + behind.format("r")
 
 
-def test_the_tiny_template_is_rendered_once_a_turn() -> None:
-    chat = CountedChat(load_tokenizer())
-    episode, sequences = play(chat, tiny_factory(), 3)
-    assert len(sequences) == 1
-    assert chat.renderings == episode.turn
-
-
 @pytest.mark.parametrize("written_out", [False, True])
 def test_what_a_text_says_is_no_mark_of_the_template(written_out: bool) -> None:
     """It ends no turn and begins none; nor does half a surrogate pair stop the run. What was sampled stays."""
@@ -309,36 +266,6 @@ def test_what_a_text_says_is_no_mark_of_the_template(written_out: bool) -> None:
         assert chat.tokenizer.decode(longer.tokens, skip_special_tokens=False) == longer.text
         counts.append([longer.tokens.count(token) for token in (chat.stop, *chat.encode("<|im_start|>"))])
     assert counts[0] == counts[1] == counts[2]
-
-
-def test_a_template_that_drops_old_thoughts_starts_a_new_sequence(qwen3: str) -> None:
-    chat = chat_with(qwen3)
-    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}]
-    sequence, fresh = chat.follow(None, {"messages": messages, "tools": ()})
-    assert fresh
-    said = "<think>\nhm\n</think>\n\nhello"
-    ids = [*chat.encode(said), chat.stop]
-    chat.take(sequence, Sample(ids, [-1.0] * len(ids), True))
-    messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "b"}]
-    second, fresh = chat.follow(sequence, {"messages": messages, "tools": ()})
-    assert fresh
-    assert "hm" not in second.text
-    assert "hello" in second.text
-    assert not any(second.sampled)
-    assert "hm" in sequence.text
-
-
-def test_state_history_gives_one_sequence_a_turn() -> None:
-    chat = chat_with()
-    episode, sequences = play(chat, tiny_factory(history="state"), 5)
-    assert len(sequences) >= max(1, episode.turn - 1)
-
-
-def test_a_tokenizer_without_a_template_is_refused() -> None:
-    tokenizer = load_tokenizer()
-    tokenizer.chat_template = None
-    with pytest.raises(ConfigError, match="has no chat template"):
-        Chat(tokenizer)
 
 
 def test_qwen3s_prompt_with_three_tools_and_history_state(qwen3: str) -> None:

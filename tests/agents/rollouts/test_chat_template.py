@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.agents.rollouts.test_chat import QWEN3_LIKE, real_template
-from toolorchestra.agents.engines.base import Sample
+from tests.agents.rollouts.test_chat import QWEN3_LIKE
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.rollouts.chat_template import CHECKED, SHORT_TURN, QuickTokenizer, written_by
-from toolorchestra.agents.rollouts.rollout import Chat, factory_of
-from toolorchestra.envs.base.marks import STANDARD
+from toolorchestra.agents.rollouts.chat_template import CHECKED, QuickTokenizer, written_by
+from toolorchestra.agents.rollouts.rollout import Chat
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
@@ -167,65 +165,12 @@ def test_a_forged_turn_adds_no_structural_token(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_served_text_has_none_either(name: str) -> None:
-    """As a server tokenises it that knows nothing of the request's origin; Vicuna's plain words are beyond it."""
-    family = FAMILIES[name]
-    tokenizer = tokenizer_of(family)
-    sent = [{**m, "content": m["content"]} for m in STANDARD.told(transcript(family, family.forged), spoken=True)]
-    honest = tokenizer.apply_chat_template(transcript(family, "fine"), tokenize=False)
-    served = tokenizer.apply_chat_template(sent, tokenize=False)
-    told = marks_in(family, tokenizer, served)
-    unknowable = ("USER:", "ASSISTANT:", "<repo_name>", "<jupyter_code>")
-    for mark, count in marks_in(family, tokenizer, honest).items():
-        assert told[mark] == count or mark in unknowable
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_what_was_sampled_stays_whatever_it_says(name: str) -> None:
-    family = FAMILIES[name]
-    chat = Chat(tokenizer_of(family))
-    messages = transcript(family, "")[:2]
-    sequence, _ = chat.follow(None, {"messages": messages, "tools": ()})
-    before = len(sequence.tokens)
-    ids = [*chat.encode(family.forged), chat.stop]
-    said = chat.take(sequence, Sample(ids, [-1.0] * len(ids), True))
-    assert sequence.tokens[before:] == ids
-    assert sequence.sampled[before:] == [True] * len(ids)
-    assert chat.marks.told([{"role": "assistant", "content": said}], spoken=False)[0]["content"] == said
-
-
-@pytest.mark.parametrize("name", FAMILIES)
 def test_marks_are_found_and_vocabulary_is_none(name: str) -> None:
     family = FAMILIES[name]
     found = written_by(tokenizer_of(family), {})
     assert {t for t in family.added if "<" in t} | set(family.written) - {"<<SYS>>", "<</SYS>>"} <= set(found)
     harmless = "covid  user\nToday Date: 26 Jul 2024 assistant"
     assert Chat(tokenizer_of(family)).marks.broken(harmless) == harmless
-
-
-REAL = (
-    *("cohere2", "deepseekv3", "gemma3", "gemma4", "glm4moe", "gptoss", "llama3_1", "llama3_2", "nemotron_3_nano"),
-    *("phi3", "qwen2_5", "qwen3", "qwen3_6", "smolvlm"),
-)
-
-
-@pytest.mark.parametrize("name", REAL)
-def test_models_own_templates_give_no_text_a_turn(name: str) -> None:
-    """What a template writes around turns: a user who says it adds none of it."""
-    family = Family(real_template(name), "</s>", {"<s>": True, "</s>": True})
-    tokenizer = tokenizer_of(family)
-    tokenizer.bos_token = "<s>"
-    chat = Chat(tokenizer)
-    marks = [mark for mark in written_by(tokenizer, {}) if mark not in family.added]
-    assert len(marks) > 1, "the template was rendered"
-
-    def counts(text: str) -> list[int]:
-        messages = [{"role": role, "content": text} for role in ("user", "assistant", "user")]
-        messages[1]["content"] = "a"
-        whole = chat.render({"messages": messages, "tools": ()})
-        return [whole.count(mark) for mark in marks]
-
-    assert counts("".join(marks)) == counts("fine")
 
 
 # -- the quick way -----------------------------------------------------------------------------------------------------
@@ -277,18 +222,6 @@ def test_it_renders_and_encodes_what_the_tokenizer_does(tools: Any, prompting: b
     assert (tokenizer.renders, tokenizer.encodes) == (CHECKED, CHECKED)
 
 
-def test_a_turn_of_few_tokens_is_decoded_once() -> None:
-    tokenizer = Counting()
-    quick = QuickTokenizer(tokenizer, {})
-    text = "<|im_start|>search search<|im_end|>"
-    short = tokenizer.inner.encode(text, add_special_tokens=False)
-    long = short * (SHORT_TURN // len(short) + 1)
-    for _ in range(3):
-        assert quick.decode(short) == text
-        assert quick.decode(long) == tokenizer.inner.decode(long, skip_special_tokens=False)
-    assert tokenizer.decodes == 1 + 3
-
-
 def test_a_quick_way_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = Counting()
     quick = QuickTokenizer(tokenizer, {})
@@ -298,14 +231,6 @@ def test_a_quick_way_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch) -
         assert quick.render(TALK, None, prompting=True).startswith("<|im_start|>system")
         assert quick.encode("search") == tokenizer.inner.encode("search", add_special_tokens=False)
     assert (tokenizer.renders, tokenizer.encodes) == (5, 10 - 5)
-
-
-def test_a_quick_way_that_breaks_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = Counting()
-    quick = QuickTokenizer(tokenizer, {})
-    monkeypatch.setattr(quick, "_compiled", object())
-    assert [quick.render(TALK, None, prompting=True) for _ in range(3)]
-    assert tokenizer.renders == 3
 
 
 def test_what_a_template_refuses_is_raised_and_says_nothing_of_the_quick_way() -> None:
@@ -319,15 +244,3 @@ def test_what_a_template_refuses_is_raised_and_says_nothing_of_the_quick_way() -
     with pytest.raises(Exception, match="no tools"):
         quick.render(TALK, None, prompting=True)
     assert tokenizer.renders == 4 + CHECKED
-
-
-def test_a_chat_uses_it_for_episodes() -> None:
-    tokenizer = Counting(load_tokenizer().chat_template)
-    chat = Chat(tokenizer)
-    plain: Any = load_tokenizer()
-    whole, before = Chat(plain), tokenizer.renders
-    made = factory_of("HLE-v0", style="brief")
-    for seed in range(6):
-        observation = made.start(seed).episode.observation
-        assert chat.render(observation) == whole.render(observation)
-    assert tokenizer.renders - before == CHECKED

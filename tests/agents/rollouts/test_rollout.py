@@ -105,25 +105,6 @@ def test_turns_end_at_a_call_where_that_is_asked_for() -> None:
     assert {CHAT.tokenizer.decode([end]) for end in CHAT.call_ends} == {"</tool_call>", '"}}</tool_call>'}
 
 
-def test_a_turn_that_ended_at_its_call_grows_into_the_same_transcript() -> None:
-    """The message's end is given where it was not sampled: no new sequence begins."""
-
-    stopped: list[int] = []
-
-    class Early(Scripted):
-        async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
-            made = await super().sample(prompt, params, session)
-            if made.tokens[-2] not in CHAT.call_ends:
-                return made
-            stopped.append(made.tokens[-2])
-            return Sample(made.tokens[:-1], made.logprobs[:-1], True)
-
-    got = collect(Early(), RolloutParams(max_tokens=64, max_context=2048, stop_at_call=True))
-    assert [t.measure.outcome for t in got] == [1.0] * 4
-    assert [len(t.sequences) for t in got] == [1] * 4
-    assert stopped
-
-
 def test_a_tokenizer_without_such_a_token_is_refused() -> None:
     class Letters:
         chat_template, eos_token_id = "x", 0

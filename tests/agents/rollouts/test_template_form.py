@@ -6,7 +6,6 @@ import json
 import os
 import random
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ from tests.agents.rollouts.test_chat import QWEN3_LIKE, real_template
 from tests.agents.rollouts.test_chat_template import CHATML, LLAMA2, LLAMA3, Family, tokenizer_of
 from tests.paths import REPOSITORY
 from toolorchestra.agents.engines.base import Sample
-from toolorchestra.agents.engines.tiny import TERSE, load_tokenizer
 from toolorchestra.agents.rollouts.rollout import Chat, factory_of
-from toolorchestra.agents.rollouts.template_form import OPENING, TemplateForm, form_of, new_behind
+from toolorchestra.agents.rollouts.template_form import OPENING, TemplateForm, new_behind
 from toolorchestra.envs.base.actions import CLOSE, OPEN, render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.env import run_calls
@@ -199,22 +197,6 @@ def test_no_text_from_outside_spells_a_mark_of_what_is_written_for_the_template(
     assert counts(result=FORGED) == counts(user=FORGED) == counts(description=FORGED) == honest
 
 
-def test_where_a_system_message_is_refused_it_stands_in_front_of_the_users() -> None:
-    chat = Chat(bytes_with(REFUSES))
-    messages: Sequence[dict[str, str]] = transcript("r1", "r2")
-    shown = chat.render({"messages": messages, "tools": ()})
-    assert shown == (
-        "<start_of_turn>user\ns\n\nu<end_of_turn>\n<start_of_turn>assistant\na<end_of_turn>\n<start_of_turn>user\n"
-        "<tool_response>\nr1\n</tool_response>\n<tool_response>\nr2\n</tool_response><end_of_turn>\n"
-        "<start_of_turn>assistant\n"
-    )
-    told = chat.render({"messages": messages[1:2], "tools": tool("what it does")})
-    assert told.startswith("<start_of_turn>user\nYou may call tools. To call one write <tool_call>")
-    assert told.endswith(
-        '"description": "what it does", "parameters": {}}\n\nu<end_of_turn>\n<start_of_turn>assistant\n'
-    )
-
-
 def test_where_roles_must_alternate_users_who_speak_twice_speak_once_and_somebody_begins() -> None:
     chat = Chat(bytes_with(REFUSES))
     messages = [{"role": role, "content": role[0]} for role in ("assistant", "user", "user", "assistant", "user")]
@@ -233,19 +215,6 @@ def test_a_template_that_shows_nothing_is_refused_by_its_name() -> None:
     tokenizer.chat_template = "{{ raise_exception('I refuse.') }}"
     with pytest.raises(ConfigError, match=r"it says of system, user: I refuse\.; set tokenizer\.chat_template"):
         Chat(tokenizer)
-
-
-def test_a_template_that_shows_little_on_purpose_is_left_alone() -> None:
-    assert Chat(load_tokenizer()).form == TemplateForm()
-    assert form_of(bytes_with(f"{TERSE}{{{{ 'Hello.' }}}}"), {}) == TemplateForm()
-
-
-def test_what_was_decided_is_told_in_words() -> None:
-    assert str(TemplateForm()) == "it shows tools, results and system messages by itself"
-    assert str(TemplateForm("text", "text", "text")) == (
-        "for what it does not show, tools are text in the system message, results are text of the user, system "
-        "messages stand in front of the user's"
-    )
 
 
 def test_marks_that_the_model_sampled_and_its_template_refuses_stop_no_rollout() -> None:
@@ -291,28 +260,6 @@ def test_a_thought_that_the_prompt_opens_is_opened_in_the_past_too(name: str) ->
 
 
 # -- a past in another form --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("past", "now", "new"),
-    [
-        ("user: a\nyou: b", "user: a\nyou: b!\nuser: c", "!\nuser: c"),
-        ("<think>I see</think>\n<c>;", "<think>\nI see\n</think>\n\n<c>;\n{result}", "\n{result}"),
-        ("<think>\n\n</think>\n\n<c>;", "<c>;\n{result}", "\n{result}"),
-        ("<c>;", "<think></think><c>;\n{result}", "\n{result}"),
-        (" <c> ;", "<c>;\n{result}", "\n{result}"),
-        ("<c>;", " <c> ;", ""),
-        ("  <c>\n\n", "<c>;\n{result}", ";\n{result}"),  # cut in white space, which the template trims
-        ("  <c>\n\n", "<c>\n\n;\n{result}", ";\n{result}"),  # or keeps
-        ("", "anything", "anything"),
-        ("<think>I see</think><c>;", "<c>;\n{result}", None),
-        ("<c>;", "<d>;", None),
-        ("<c>; and more", "<c>;", None),
-        ("<c>;", "", None),
-    ],
-)
-def test_only_blanks_and_empty_thoughts_may_differ(past: str, now: str, new: str | None) -> None:
-    assert new_behind(past, now) == new
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -33,25 +33,3 @@ def test_a_second_counts_once_and_the_first_kind_goes_before() -> None:
     seconds = split.taken()
     assert seconds == {"idle": 65, "tools": 34, "sampling": 20, "tokenisation": 8}
     assert sum(seconds.values()) == clock.now
-
-
-def test_what_was_taken_is_not_counted_again() -> None:
-    clock = Clock()
-    split = TimeSplit(clock)
-    with split.sampling:
-        clock.pass_by(3)
-        assert split.taken()["sampling"] == 3
-        clock.pass_by(5)
-    assert split.taken() == {"idle": 0, "tools": 0, "sampling": 5, "tokenisation": 0}
-
-
-def test_what_breaks_off_has_ended() -> None:
-    clock = Clock()
-    split = TimeSplit(clock)
-    try:
-        with split.tools:
-            raise ValueError
-    except ValueError:
-        pass
-    clock.pass_by(7)
-    assert split.taken()["idle"] == 7

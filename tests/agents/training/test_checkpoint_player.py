@@ -74,13 +74,6 @@ def test_greedy_play_is_what_the_rollouts_of_its_run_do(greedy: CheckpointPlayer
     assert [t.turns for t in again] == [one.record.turns for one in got]
 
 
-def test_it_samples_from_the_weights_that_evaluations_sample_from(greedy: CheckpointPlayer, folder: Path) -> None:
-    state = torch.load(checkpoint_of(folder) / "engine.pt", weights_only=True)
-    held = [p.detach() for p in greedy.engine.trained]  # type: ignore[attr-defined]
-    assert all(torch.equal(mine, mean) for mine, mean in zip(held, state["average"].values(), strict=True))
-    assert not any(torch.equal(mine, last) for mine, last in zip(held, state["weights"].values(), strict=False))
-
-
 def test_sampled_play_follows_from_its_seed(folder: Path, made: EpisodeFactory) -> None:
     digests = []
     for seed in (1, 1, 2):
@@ -112,11 +105,6 @@ def test_an_environment_has_the_limits_that_it_had_in_the_mix(tmp_path: Path, ma
         assert isinstance(who, CheckpointPlayer)
         assert (who._params.max_tokens, who.config.max_context) == limits
         who.close()
-
-
-def test_ended_episodes_are_forgotten(greedy: CheckpointPlayer, made: EpisodeFactory) -> None:
-    played(made, greedy, 4, at_once=1)
-    assert len(greedy._seats) == 1
 
 
 def test_which_checkpoint_a_folder_stands_for(folder: Path, tmp_path: Path, made: EpisodeFactory) -> None:

@@ -16,13 +16,12 @@ from tests.agents.rollouts.test_grpo import group_of
 from tests.agents.training.test_trainer import COLD, SMALL, run, weights
 from tests.agents.training.trained_models import kept, same
 from toolorchestra.agents.configuration import environments
-from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.environments import chosen_tasks
 from toolorchestra.agents.reports.page_data import recorded_row
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Grpo, Measure, RewardBreakdown, TrainingBatch
 from toolorchestra.agents.rollouts.rollout import RolloutParams
 from toolorchestra.agents.training import group_dumps, training_run
-from toolorchestra.agents.training.group_dumps import ROLLOUTS, rewind, why_left_out, write
+from toolorchestra.agents.training.group_dumps import ROLLOUTS, why_left_out, write
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.trainer import TrainingRun
 from toolorchestra.envs.wrappers import read_trajectories
@@ -90,13 +89,6 @@ def test_dumping_changes_no_result(trained: Path, tmp_path: Path) -> None:
     assert (tmp_path / "without" / ROLLOUTS).read_bytes() == b""  # what the run had dumped is of steps done again
 
 
-def test_rollouts_of_other_processes_are_dumped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environments, "DUMPED_GROUPS", 2)
-    config = replace(UNTAUGHT, groups=2, model=ModelConfig(hidden=32, processes=2))
-    run(tmp_path, config).rollouts.close()
-    assert len(lines(tmp_path)) == 2 * config.rollouts
-
-
 def test_a_resumed_run_has_each_dump_once_and_the_same(trained: Path, tmp_path: Path) -> None:
     """It goes on from step 1, so step 2 is dumped again; a kill has torn the last line."""
     shutil.copytree(trained, tmp_path / "copy")
@@ -106,12 +98,6 @@ def test_a_resumed_run_has_each_dump_once_and_the_same(trained: Path, tmp_path: 
     (tmp_path / "copy" / ROLLOUTS).write_bytes(whole + whole[:300])
     run(tmp_path / "copy", DUMPED, resume=True)
     assert (tmp_path / "copy" / ROLLOUTS).read_bytes() == whole
-
-
-def test_a_resumed_run_may_dump_more_or_less(trained: Path, tmp_path: Path) -> None:
-    shutil.copytree(trained, tmp_path / "copy")
-    made = run(tmp_path / "copy", replace(DUMPED, dump_every=7), resume=True)
-    assert made.step == 3
 
 
 # -- what is not learnt from -------------------------------------------------------------------------------------------
@@ -199,14 +185,6 @@ def test_a_dump_that_cannot_be_written_stops_nothing(tmp_path: Path, monkeypatch
     said: list[str] = []
     dump(monkeypatch, tmp_path, 0, 200, said)
     assert said[0].startswith("step 0: its rollouts could not be dumped: ")
-
-
-def test_rewinding_drops_later_steps_and_torn_lines(tmp_path: Path) -> None:
-    kept = made_line(10, 200)
-    (tmp_path / ROLLOUTS).write_bytes(kept + b'{"training": {"st\n' + made_line(20, 200) + made_line(30, 200)[:100])
-    rewind(tmp_path, 20)
-    assert (tmp_path / ROLLOUTS).read_bytes() == kept
-    rewind(tmp_path / "nowhere", 0)
 
 
 def test_only_the_groups_of_dumped_steps_are_recorded() -> None:

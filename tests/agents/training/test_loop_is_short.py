@@ -99,12 +99,6 @@ def lines_of(found: Mapping[str, set[Function]]) -> dict[str, int]:
     return {name: sum(last - first + 1 for first, last in functions) for name, functions in found.items()}
 
 
-def test_lines_are_counted_from_def_to_end(tmp_path: Path) -> None:
-    path = tmp_path / "short.py"
-    path.write_text('def outer():\n    """Says."""\n    def inner():\n        return 1\n    return inner()\n\nx = 1\n')
-    assert (_around(path, 1), _around(path, 3), _around(path, 7)) == ({(1, 5)}, {(1, 5)}, set())
-
-
 class Scripted:
     """Adds two numbers, and then says something of an even length, or of an odd one, which is wrong."""
 

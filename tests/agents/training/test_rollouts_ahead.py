@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import signal
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -26,7 +24,7 @@ from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.rollouts.grpo import AdvantageParams
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import read
-from toolorchestra.agents.training.rollouts_ahead import GroupNumbers, RolloutsAhead, TurnGate
+from toolorchestra.agents.training.rollouts_ahead import RolloutsAhead, TurnGate
 from toolorchestra.agents.training.step_log import far_from_sampler
 from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
@@ -58,18 +56,6 @@ def taken(folder: Path) -> list[int]:
 
 
 # -- which groups ------------------------------------------------------------------------------------------------------
-
-
-def test_numbers_are_taken_once_and_kept_short() -> None:
-    numbers = GroupNumbers()
-    for number in (1, 0, 4):
-        numbers.take(number)
-    assert (numbers.taken_below, numbers.taken, numbers.left(6)) == (2, {4}, [2, 3, 5])
-    again = GroupNumbers.of(json.loads(json.dumps(numbers.state())))
-    assert again == numbers
-    for number in (0, 4):
-        with pytest.raises(ValueError, match=f"group {number} would be learnt from twice"):
-            again.take(number)
 
 
 class StandInEngine:
@@ -174,24 +160,6 @@ def test_younger_groups_wait_for_older_ones() -> None:
             assert given.result(20) == took
 
 
-def test_nothing_is_begun_behind_the_last_step(ahead: Scripted) -> None:
-    for step in range(AHEAD.steps):
-        given = taking(ahead, step)
-        ahead.end(*range(3 * step, 3 * step + 6))
-        assert given.result(20)
-        ahead.publish(step + 1)
-    assert sorted(ahead.begun) == list(range(3 * AHEAD.steps))
-
-
-def test_a_run_that_goes_on_plays_what_was_not_taken() -> None:
-    with contextlib.closing(Scripted(AHEAD, {"taken_below": 1, "taken": [4, 5]})) as ahead:
-        ahead.publish(1)
-        given = taking(ahead, 1)
-        ahead.end(8, 3, 1, 2, 6, 7)
-        assert given.result(20) == [1, 3, 8]
-        assert sorted(ahead.begun) == [1, 2, 3, 6, 7, 8]
-
-
 def test_what_breaks_in_a_group_breaks_the_step(ahead: Scripted) -> None:
     ahead.breaks.add(2)
     given = taking(ahead, 0)
@@ -255,12 +223,6 @@ def test_a_run_is_stopped_and_goes_on(tmp_path: Path) -> None:
     assert sorted(taken(tmp_path)) == list(range(AHEAD.steps * AHEAD.groups))
 
 
-def test_a_run_may_be_begun_without_and_not_be_gone_on_with(tmp_path: Path) -> None:
-    run(tmp_path, replace(AHEAD, max_staleness=0, steps=2, evaluate_every=2))
-    with pytest.raises(ConfigError, match="max_staleness"):
-        run(tmp_path, resume=True)
-
-
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -308,27 +270,6 @@ async def some_turns_of_the_loop() -> None:
         await asyncio.sleep(0)
 
 
-def test_it_is_closed_until_it_is_opened_and_tells_the_step() -> None:
-    async def story(gate: TurnGate) -> list[int]:
-        seen: list[int] = []
-
-        async def turn() -> None:
-            async with gate.turn() as step:
-                seen.append(step)
-
-        for step in (3, 4):
-            before = list(seen)
-            task = asyncio.create_task(turn())
-            await some_turns_of_the_loop()
-            assert seen == before
-            await gate.open(step)
-            await task
-            await gate.close()
-        return seen
-
-    assert at_the_gate(story, opened=False) == [3, 4]
-
-
 def test_closing_waits_for_the_turns_that_are_under_way() -> None:
     async def story(gate: TurnGate) -> list[str]:
         said, may_end = list[str](), asyncio.Event()
@@ -352,24 +293,6 @@ def test_closing_waits_for_the_turns_that_are_under_way() -> None:
         return said
 
     assert at_the_gate(story) == ["the turn ended", "the turn ended", "it is closed"]
-
-
-def test_no_more_turns_at_a_time_than_there_are_places() -> None:
-    async def story(gate: TurnGate) -> int:
-        inside = most = 0
-
-        async def turn() -> None:
-            nonlocal inside, most
-            async with gate.turn():
-                inside += 1
-                most = max(most, inside)
-                await some_turns_of_the_loop()
-                inside -= 1
-
-        await asyncio.gather(*(turn() for _ in range(12)))
-        return most
-
-    assert at_the_gate(story, 3) == 3
 
 
 def test_of_those_that_wait_for_a_place_the_lowest_order_comes_first() -> None:
@@ -420,16 +343,6 @@ def test_who_is_cancelled_takes_no_place_along(given: bool) -> None:
     assert seen[-2:] == ["third", "later"]
 
 
-def test_a_turn_that_breaks_off_does_not_keep_the_gate_from_closing() -> None:
-    async def story(gate: TurnGate) -> None:
-        with contextlib.suppress(ValueError):
-            async with gate.turn():
-                raise ValueError
-        await gate.close()
-
-    at_the_gate(story, 1)
-
-
 @pytest.mark.parametrize("begun_closed", [False, True])
 def test_deadlines_stand_still_while_it_is_closed(begun_closed: bool) -> None:
     async def story(gate: TurnGate) -> None:
@@ -441,16 +354,3 @@ def test_deadlines_stand_still_while_it_is_closed(begun_closed: bool) -> None:
             await asyncio.sleep(0)
 
     at_the_gate(story, opened=not begun_closed)
-
-
-def test_deadlines_go_on_when_it_is_open_again() -> None:
-    async def story(gate: TurnGate) -> None:
-        async with gate.deadline(0.05):
-            await gate.close()
-            await gate.open(1)
-            await asyncio.sleep(60)
-
-    started = time.monotonic()
-    with pytest.raises(TimeoutError):
-        at_the_gate(story)
-    assert time.monotonic() - started < 10  # its own, and not the test's

@@ -89,22 +89,6 @@ def test_transformers_says_what_the_checkpoint_says(whole: Path, tmp_path: Path)
     assert tokenizer.encode(text, add_special_tokens=False) == turns[0][0]
 
 
-def test_the_averaged_weights_are_what_is_exported(whole: Path, tmp_path: Path) -> None:
-    assert export_model(whole, tmp_path / "out").averaged
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    state = kept(whole)
-    for name, mean in state["average"].items():
-        assert torch.equal(model.get_parameter(name), mean)
-        assert not torch.equal(model.get_parameter(name), state["weights"][name])
-
-
-def test_the_last_weights_are_exported_where_no_average_was_kept(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", replace(WHOLE, average=0.0))
-    assert not export_model(run, tmp_path / "out").averaged
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    assert all(torch.equal(model.get_parameter(name), p) for name, p in kept(run)["weights"].items())
-
-
 def test_an_adapter_is_merged_or_written_alone(lora: Path, tmp_path: Path) -> None:
     from peft import AutoPeftModelForCausalLM
 
@@ -239,29 +223,22 @@ def begun(folder: Path) -> dict[str, torch.Tensor]:
     return weights
 
 
-def test_the_averaged_weights_of_a_run_are_taken(whole: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    run(tmp_path / "run", starting(whole), said=said)
-    assert f"starting from the averaged weights of step 4 in {whole / 'checkpoints' / 'step-000004'}" in said
-    weights, wanted = begun(tmp_path / "run"), kept(whole)
-    assert all(torch.equal(weights[name], mean) for name, mean in wanted["average"].items())
-    assert torch.equal(weights["lm_head.weight"], wanted["average"]["model.embed_tokens.weight"])  # two names of one
-
-
-def test_a_checkpoint_or_an_exported_folder_will_do_too(whole: Path, tmp_path: Path) -> None:
-    export_model(whole, tmp_path / "exported")
-    (path,) = (whole / "checkpoints").iterdir()
-    for number, source in enumerate((path, tmp_path / "exported")):
-        run(tmp_path / str(number), starting(source))
+@pytest.mark.parametrize("average", [0.5, 0.0])
+def test_the_average_is_exported_and_gone_on_from_or_else_the_last_weights(average: float, tmp_path: Path) -> None:
+    """By a run's folder, a checkpoint of it, and the exported one."""
+    first, said = write_run(tmp_path / "first", replace(WHOLE, average=average)), list[str]()
+    state = kept(first)
+    wanted = state["average"] or state["weights"]
+    assert export_model(first, tmp_path / "exported").averaged == bool(average)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "exported")
+    assert all(torch.equal(model.get_parameter(name), value) for name, value in wanted.items())
+    (path,) = (first / "checkpoints").iterdir()
+    for number, source in enumerate((first, path, tmp_path / "exported")):
+        run(tmp_path / str(number), starting(source), said=said)
         weights = begun(tmp_path / str(number))
-        assert all(torch.equal(weights[name], mean) for name, mean in kept(whole)["average"].items())
-
-
-def test_the_last_weights_are_taken_where_there_is_no_average(tmp_path: Path) -> None:
-    write_run(tmp_path / "first", replace(WHOLE, average=0.0, seed=5))
-    run(tmp_path / "run", starting(tmp_path / "first"))
-    weights, wanted = begun(tmp_path / "run"), kept(tmp_path / "first")["weights"]
-    assert all(torch.equal(weights[name], wanted[name]) for name in wanted)
+        assert all(torch.equal(weights[name], value) for name, value in wanted.items())
+        assert torch.equal(weights["lm_head.weight"], weights["model.embed_tokens.weight"])  # two names of one
+    assert f"starting from the {'averaged ' if average else ''}weights of step 4 in {path}" in said
 
 
 def test_an_adapter_goes_on_as_an_adapter(tmp_path: Path) -> None:
@@ -289,15 +266,6 @@ def test_it_resumes_without_the_other_run_and_from_no_other(whole: Path, tmp_pat
     again = run(tmp_path / "run", replace(config, steps=2), resume=True, said=said)
     assert (ended.step, again.step) == (1, 2)
     assert not any("starting from" in line for line in said)
-
-
-def test_a_kl_term_is_to_what_was_started_from(whole: Path, tmp_path: Path) -> None:
-    config = replace(starting(whole), loss=LossParams(kl_weight=0.1))
-    made = run(tmp_path, config)
-    drawn = kept(whole)["average"]["model.norm.weight"]
-    references = [value for value in kept(tmp_path)["reference"] if value.shape == drawn.shape]
-    assert any(torch.equal(value, drawn) for value in references)
-    assert made.step == 1
 
 
 def test_the_warm_start_follows_and_is_said_to_be_needless(whole: Path, tmp_path: Path) -> None:

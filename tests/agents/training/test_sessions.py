@@ -43,7 +43,7 @@ def test_a_run_says_what_it_trains_where_and_how_to_watch_stop_and_go_on(tmp_pat
         warm_start=WarmStart(steps=700, demonstrations=1_500),
     )
     run = open_run(config, tmp_path, Sized(), CHAT, resume=False, say=lambda _: None)  # type: ignore[arg-type]
-    told = opening(run, MACHINE)
+    told = opening(run, MACHINE, Sized().size())
     words = "\n".join(told)
     assert told[0].startswith("training tiny, seed 0: the tiny model")
     assert "1.72 million parameters, of which 16,000 are trained" in told[0]
@@ -59,11 +59,11 @@ def test_a_run_says_what_it_trains_where_and_how_to_watch_stop_and_go_on(tmp_pat
 def test_a_run_that_goes_on_says_how_many_steps_are_left(tmp_path: Path) -> None:
     run = open_run(UNEVEN, tmp_path, Moody(), CHAT, resume=False, say=lambda _: None)  # type: ignore[arg-type]
     run.step, run.warm = 3, True
-    words = "\n".join(opening(run, MACHINE))
+    words = "\n".join(opening(run, MACHINE, None))
     assert "steps: 1 of 4" in words
     assert "supervised start" not in words
     run.step = 4
-    assert "steps: all 4 are taken; what is left is the report" in opening(run, MACHINE)
+    assert "steps: all 4 are taken; what is left is the report" in opening(run, MACHINE, None)
 
 
 def test_real_experts_are_said_to_cost_money(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_real_experts_are_said_to_cost_money(tmp_path: Path) -> None:
     mix = replace(UNEVEN.environments[0], arguments={**UNEVEN.environments[0].arguments, "backends": str(file)})
     run = open_run(UNEVEN, tmp_path / "run", Moody(), CHAT, resume=False, say=lambda _: None)  # type: ignore[arg-type]
     run.config = replace(UNEVEN, environments=(mix,))
-    assert "environments: HLE-v0 100% (experts may be real models that cost money)" in opening(run, MACHINE)
+    assert "environments: HLE-v0 100% (experts may be real models that cost money)" in opening(run, MACHINE, None)
 
 
 def test_the_local_engine_counts_the_weights_of_its_model() -> None:
@@ -120,14 +120,3 @@ def test_a_session_that_was_killed_ends_with_the_newest_checkpoint(tmp_path: Pat
         assert sessions.seconds_of(going_on, lambda: now) == pytest.approx(95)
     assert sessions.read_sessions(tmp_path)[1].ended is not None
     assert going_on[0].date == "2023-11-14 22:13 UTC"
-
-
-def test_an_interrupt_ends_the_session(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), sessions.recorded(tmp_path, MACHINE, None):
-        raise KeyboardInterrupt
-    assert sessions.read_sessions(tmp_path)[0].ended is not None
-
-
-def test_a_run_of_an_earlier_version_has_no_sessions(tmp_path: Path) -> None:
-    assert sessions.read_sessions(tmp_path) == []
-    assert sessions.seconds_of([]) == 0

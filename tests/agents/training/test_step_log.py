@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import resource
-import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,17 +11,13 @@ from typing import Any
 import pytest
 
 from tests.agents.training.even_source import ENV_ID, TASKS
-from tests.agents.training.test_trainer import COLD, configured, run, weights
-from tests.agents.training.trained_models import kept, same
+from tests.agents.training.test_trainer import COLD, configured, run
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
-from toolorchestra.agents.evaluation.heldout import HeldOut
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group
-from toolorchestra.agents.rollouts.rollout import Job
 from toolorchestra.agents.training.metrics import Log, read
 from toolorchestra.agents.training.step_log import context_warnings
 from toolorchestra.agents.training.trainer import collect_groups
 from toolorchestra.agents.training.training_run import TrainingRun
-from toolorchestra.agents.training.warmstart import gate
 from toolorchestra.envs.base.errors import ConfigError
 
 MIX = replace(
@@ -96,35 +90,6 @@ def test_numbers_by_environment(mixed: TrainingRun, said: list[str]) -> None:
     assert {f"env/{name}/{what}" for name in NAMES for what in ("accuracy", "reward")} <= set(rows(mixed, "eval")[0])
 
 
-def test_resumed_equals_uninterrupted_in_a_mix(mixed: TrainingRun, tmp_path: Path) -> None:
-    assert any(row["used"] for row in rows(mixed, "train"))
-    shutil.copytree(mixed.folder, tmp_path / "copy")
-    shutil.rmtree(tmp_path / "copy" / "checkpoints" / "step-000002")
-    resumed = run(tmp_path / "copy", MIX, resume=True)
-    before, after = (kept(mixed.folder, step)["weights"] for step in (1, 2))
-    assert not same(before, after)
-    assert same(after, weights(resumed))
-    numbers = [
-        [{name: value for name, value in row.items() if not _timed(name)} for row in rows(made, "train")]
-        for made in (mixed, resumed)
-    ]
-    assert numbers[0] == numbers[1]
-
-
-def test_evaluations_and_the_warm_starts_gate_have_the_limits_of_the_mix() -> None:
-    limits = {(job.max_tokens, job.max_context) for job in HeldOut(MIX.environments, 2).jobs()}
-    assert limits == {(mix.max_tokens, mix.max_context) for mix in MIX.environments}
-    asked: list[Job] = []
-
-    def collect(jobs: Sequence[Job], _watch: Any) -> list[Any]:
-        asked.extend(jobs)
-        return []
-
-    only = replace(MIX, environments=MIX.environments[1:])  # nothing to answer at once
-    gate(SimpleNamespace(collect=collect), only)  # type: ignore[arg-type]
-    assert {(job.max_tokens, job.max_context) for job in asked} == {(6, 0), (4, 200)}
-
-
 def test_limits_on_a_command_line() -> None:
     where = ["--env", "ToolScale-v0", "domain=finance", "weight=2", "max_context=8192", "max_tokens=64"]
     (mix,) = configured(*where, "--max-context", "16384").environments
@@ -147,11 +112,6 @@ def test_limits_on_a_command_line() -> None:
 def test_limits_that_contradict_each_other_are_refused(limits: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         replace(COLD, environments=(EnvMix("HLE-v0", **limits),))
-
-
-def test_a_task_order_of_nobody_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"no task_order 'epoch'; valid: .* Did you mean 'epochs'"):
-        replace(COLD, task_order="epoch")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -178,10 +138,6 @@ def test_what_to_raise_is_said(mix: EnvMix, advice: str) -> None:
     assert context_warnings(config, {"X-v0": played[2:]}, "are left out") == []  # 2 of 98
 
 
-def _timed(name: str) -> bool:
-    return name.startswith("time/") or name == "sampled_tokens_per_second"
-
-
 # -- the metrics file --------------------------------------------------------------------------------------------------
 
 
@@ -194,13 +150,6 @@ def written(folder: Path) -> None:
     for step in range(100):
         log.write("train", step, {"reward": 0.5})
     log.close()
-
-
-def test_rows_from_beyond_the_checkpoint_are_dropped(tmp_path: Path) -> None:
-    written(tmp_path)
-    Log(tmp_path, 40).close()
-    assert rows_metrics(tmp_path) == list(range(40))
-    assert [path.name for path in tmp_path.glob("metrics*")] == ["metrics.jsonl"]
 
 
 def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:

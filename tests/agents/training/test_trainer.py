@@ -11,7 +11,6 @@ import signal
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -28,7 +27,6 @@ from toolorchestra.agents.configuration.config import (
     ModelConfig,
     TrainConfig,
     WarmStart,
-    as_json,
     with_environments,
 )
 from toolorchestra.agents.configuration.environments import training
@@ -41,7 +39,7 @@ from toolorchestra.agents.training import checkpoint, training_run, warmstart
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.trainer import collect_groups, train
-from toolorchestra.agents.training.training_run import TrainingRun, _check_same
+from toolorchestra.agents.training.training_run import TrainingRun
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.registration import register
 
@@ -146,20 +144,6 @@ def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
         with raises(ConfigError, said, "another --out FOLDER"):
             run(tmp_path, COLD, resume=resume)
     assert (tmp_path / "metrics.jsonl").read_text() == numbers
-
-
-@pytest.mark.parametrize("lacks", ["task_order", "environments.1.max_context", "warm_start.gate"])
-def test_a_run_of_an_earlier_version_is_said_to_be_one(whole: TrainingRun, tmp_path: Path, lacks: str) -> None:
-    """Nobody can give a setting that did not exist."""
-    config: Any = json.loads(json.dumps(as_json(SMALL)))
-    within = config
-    *path, name = lacks.split(".")
-    for part in path:
-        within = within[int(part)] if part.isdigit() else within[part]
-    del within[name]
-    said = rf"begun by an earlier version, whose checkpoints do not say {lacks}; .* init_from='{tmp_path}', in another"
-    with raises(ConfigError, said, f"--init-from {tmp_path} --out FOLDER"):
-        _check_same(SMALL, config, tmp_path, print)
 
 
 def test_settings_that_change_no_result_may_change_when_a_run_goes_on(whole: TrainingRun, tmp_path: Path) -> None:
@@ -268,13 +252,6 @@ def test_a_third_partys_source_trains_too(tmp_path: Path) -> None:
     assert (set(summary["standings"]), summary["of_oracle"], summary["simulated"]) == ({"policy"}, None, False)
 
 
-def test_service_tasks_train_too(tmp_path: Path) -> None:
-    config = replace(COLD, environments=(EnvMix("ToolScale-v0", 1.0, {"domain": "finance", "max_turns": 2}),))
-    made = run(tmp_path, replace(config, max_context=2048, rollouts=2, groups=1, evaluation_tasks=1))
-    assert [t.turns for t in made.evaluations[1].trajectories] == [2]
-    assert '"simulated": true' in (write_report(made).parent / "report" / "summary.json").read_text()
-
-
 def test_an_environment_that_is_no_task_source_is_refused() -> None:
     gym.register("Tests/NoSource-v0", "gymnasium.envs.classic_control:CartPoleEnv")
     with pytest.raises(ConfigError, match="is not an environment over a task source"):
@@ -302,12 +279,6 @@ def test_settings_from_a_command_line() -> None:
         replace(SMALL, baselines=("cheap",))
     with pytest.raises(ConfigError, match="rollouts must be at least 2"):
         replace(SMALL, rollouts=1)
-
-
-def test_what_the_engine_is_told_reaches_it() -> None:
-    """Each of the engine's settings is written once, and none is lost on its way from the command line."""
-    engine, _ = build(configured("--model.rows", "7", "--model.tokens-per-batch", "99", "--model.hidden", "8"))
-    assert (engine.config.rows, engine.config.tokens_per_batch, engine.config.optimizer) == (7, 99, "muon")
 
 
 def test_environments_from_a_command_line() -> None:
@@ -353,17 +324,6 @@ def test_wrong_models_are_refused(tmp_path: Path) -> None:
         build(replace(SMALL, max_context=4096))
 
 
-def test_a_saved_model_of_transformers_loads(tmp_path: Path) -> None:
-    from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
-
-    tokenizer = load_tokenizer()
-    tokenizer.save_pretrained(tmp_path)
-    build_model(len(tokenizer), 32, 2).save_pretrained(tmp_path)
-    engine, chat = build(replace(SMALL, model=replace(SMALL.model, path=str(tmp_path))))
-    assert chat.tokenizer.chat_template == tokenizer.chat_template
-    assert engine.model.config.hidden_size == 32
-
-
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
@@ -391,11 +351,3 @@ def test_numbers_that_make_no_sense_are_refused(setting: str, says: str, capsys:
         code = refused.code
     assert code == 2
     assert re.search(says, unboxed(capsys.readouterr().err))
-
-
-def test_settings_take_effect_together() -> None:
-    """Whatever their order: each of these is refused without the other."""
-    where = ["--model.server=http://h:1/v1", "--model.handover=/x"]
-    served = ["--model.sampler=served", "--model.processes=1", *where]
-    for settings in (served, [*reversed(served)], ["--max-tokens=300", "--max-context=600"]):
-        assert configured(*settings) == configured(*reversed(settings))

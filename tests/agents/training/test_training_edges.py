@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import re
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +17,16 @@ from tests.agents.training.test_trainer import COLD, run
 from tests.agents.training.trained_models import TOY
 from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import ModelConfig, WarmStart
-from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.rollouts.grpo import Grpo, Measure, TokenSequence, Trajectory, training_batch
-from toolorchestra.agents.rollouts.rollout import Chat, Job, Rollouts, factory_of
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.choice_metrics import Choices, choices, rewriting, warnings
-from toolorchestra.agents.training.demonstrations import demonstrate, has_plans, recorded
+from toolorchestra.agents.training.demonstrations import recorded
 from toolorchestra.agents.training.metrics import Progress, read
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
 from toolorchestra.agents.training.step_log import StepTimes, log_step
 from toolorchestra.agents.training.trainer import collect_groups
-from toolorchestra.agents.training.training_run import TrainingRun, claimed, open_run, rollout_params
-from toolorchestra.agents.training.workers import _work, _Workload
-from toolorchestra.envs.base.actions import render_call
+from toolorchestra.agents.training.training_run import TrainingRun, claimed, open_run
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import Preference
 
@@ -42,62 +34,6 @@ QUICK = replace(COLD, environments=(TOY,), evaluation_tasks=1, groups=1, rollout
 
 
 # -- a rollout process -------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def working() -> Iterator[Connection]:
-    """The life of a rollout process, in a thread of this one; it ends when the connection does."""
-    mine, theirs = multiprocessing.Pipe()
-    thread = threading.Thread(target=_work, args=(theirs, QUICK), daemon=True)
-    thread.start()
-    try:
-        yield mine
-    finally:
-        mine.close()
-        thread.join(60)
-    assert not thread.is_alive()
-
-
-def jobs(count: int) -> list[Job]:
-    made = factory_of(TOY.env_id, **TOY.arguments)
-    return [Job(TOY.env_id, made, seed) for seed in range(count)]
-
-
-def test_a_rollout_process_makes_its_share_from_the_weights_it_was_sent() -> None:
-    engine, chat = build(replace(QUICK, seed=5))
-    params, snapshot = rollout_params(QUICK), engine.snapshot()
-    engine.adopt(snapshot, 3)
-    expected = Rollouts(engine, chat, params).collect(jobs(3))
-    with working() as connection:
-        made = []
-        for number, seed in ((11, 3), (12, 3), (13, 4)):
-            connection.send(_Workload(number, jobs(3), params, snapshot, seed))
-            answered, trajectories = connection.recv()
-            assert answered == number
-            made.append([[s.tokens for s in t.sequences] for t in trajectories])
-    assert made[0] == made[1] == [[s.tokens for s in t.sequences] for t in expected]
-    assert made[2] != made[0]
-
-
-def test_a_rollout_process_tells_what_broke_and_takes_the_next_share() -> None:
-    engine, _ = build(QUICK)
-    params, snapshot = rollout_params(QUICK), engine.snapshot()
-    wrong = replace(jobs(1)[0], options={"prices": "no-such-sheet"})
-    with working() as connection:
-        connection.send(_Workload(1, [wrong], params, snapshot, 0))
-        number, told = connection.recv()
-        assert number == 1
-        assert told.startswith("Traceback")
-        assert "no-such-sheet" in told
-        connection.send(_Workload(2, jobs(2), params, snapshot, 0))
-        assert [t.seed for t in connection.recv()[1]] == [0, 1]
-
-
-def test_a_rollout_process_ends_quietly_when_nobody_takes_its_answer() -> None:
-    """As when the trainer was killed while it waited."""
-    engine, _ = build(QUICK)
-    with working() as connection:
-        connection.send(_Workload(1, jobs(1), rollout_params(QUICK), engine.snapshot(), 0))
 
 
 # -- a run's folder ----------------------------------------------------------------------------------------------------
@@ -199,27 +135,6 @@ def test_a_template_that_drops_old_thoughts_makes_a_sequence_of_each_stretch(tmp
         tokens = [t for t, a in zip(datum.tokens, datum.mask, strict=True) if a]
         learnt.append(chat.tokenizer.decode(tokens, skip_special_tokens=False))
     assert learnt == [f"{thought.format(n)}<|im_end|>" for n in range(2)]
-
-
-def test_tasks_without_the_papers_answer_have_no_plans() -> None:
-    assert has_plans(factory_of("HLE-v0"))
-    assert not has_plans(factory_of("HLE-v0", tools="plain"))
-
-
-def test_a_demonstration_is_the_episode_token_by_token_and_whether_it_was_solved() -> None:
-    chat = Chat(load_tokenizer())
-    made = factory_of("HLE-v0", style="brief", shown_characters=0, preference="none")
-    texts = [render_call("search", {"model": "search-3"}), render_call("answer", {"model": "answer-4"})]
-    solved = []
-    for seed in range(6):
-        told = iter(texts)
-        datum, right = demonstrate(chat, made, lambda _, told=told: next(told), seed)  # type: ignore[misc]
-        learnt = [t for t, a in zip(datum.tokens, datum.mask, strict=True) if a]
-        assert chat.tokenizer.decode(learnt, skip_special_tokens=False) == "".join(
-            f"{text}<|im_end|>" for text in texts
-        )
-        solved.append(right)
-    assert any(solved)
 
 
 def test_collapses_are_noticed() -> None:

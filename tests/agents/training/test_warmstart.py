@@ -14,12 +14,11 @@ import torch
 from tests.agents.training.test_trainer import COLD
 from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, WarmStart
 from toolorchestra.agents.engines.base import Datum, LossParams
-from toolorchestra.agents.rollouts.rollout import Rollouts
 from toolorchestra.agents.training import checkpoint, warmstart
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.trainer import train
-from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
+from toolorchestra.agents.training.training_run import TrainingRun
 from toolorchestra.envs.base.errors import ConfigError
 
 START = WarmStart(steps=5, batch=4, demonstrations=12)
@@ -138,20 +137,6 @@ def test_an_interrupt_lets_the_step_end_and_saves(whole: Path, tmp_path: Path) -
     assert_same(weights(tmp_path / "checkpoints"), weights(whole / "checkpoints"))
 
 
-def test_an_interrupt_in_the_last_step_does_not_wait_for_the_gate(whole: Path, tmp_path: Path) -> None:
-    def interrupt(taken: int) -> None:
-        if taken == 4:
-            signal.raise_signal(signal.SIGTERM)
-
-    said: list[str] = []
-    stopped = run(tmp_path, before=interrupt, said=said)
-    assert (stopped.stopping, stopped.warm, stopped.warm_steps) == (True, False, 5)
-    assert not any("round 1" in text for text in said)
-    run(tmp_path, resume=True, said=said)
-    assert any("round 1" in text for text in said)
-    assert_same(weights(tmp_path / "checkpoints"), weights(whole / "checkpoints"))
-
-
 def test_an_interrupt_while_the_gate_looks_ends_at_once_and_loses_nothing(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,21 +183,3 @@ def test_a_batch_follows_from_the_number_of_its_step() -> None:
     assert drawn[4] == [d.tokens[0] for d in warmstart.batch_of(data, 3, 7, 4)]
     assert drawn[0] != [d.tokens[0] for d in warmstart.batch_of(data, 3, 8, 0)]
     assert len(warmstart.batch_of(data, 100, 7, 5)) == 11
-
-
-def test_the_gate_looks_at_as_many_rollouts_as_a_step_has() -> None:
-    engine, chat = build(CONFIG)
-    made = Rollouts(engine, chat, rollout_params(CONFIG))
-    seen: list[int] = []
-    collect = made.collect
-    made.collect = lambda jobs, watch=None: (seen.append(len(jobs)), collect(jobs, watch))[1]  # type: ignore[method-assign]
-    opened, _ = warmstart.gate(made, CONFIG)
-    assert (opened, seen) == (True, [2])
-
-
-def test_without_its_gate_a_start_is_good_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warmstart, "LEAST_VALID", 1.1)
-    said: list[str] = []
-    made = run(tmp_path, replace(CONFIG, warm_start=replace(START, gate=False)), said=said)
-    assert (made.warm, made.warm_steps, made.step) == (True, 5, 1)
-    assert not any("readable 0" in text or "(needs" in text for text in said)

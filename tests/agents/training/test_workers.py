@@ -62,34 +62,12 @@ def test_every_process_samples_from_the_weights_of_now(shared: tuple[LocalEngine
         engine.train(data, LossParams("cross_entropy"), 1e-2)
 
 
-def test_the_others_random_numbers_follow_from_the_jobs(shared: tuple[LocalEngine, SharedRollouts]) -> None:
-    _, rollouts = shared
-    tokens = [[list(s.tokens) for s in t.sequences] for _ in range(2) for t in rollouts.collect(jobs(4))[2:]]
-    assert tokens[:2] == tokens[2:]
-    assert tokens[0] != tokens[1]
-
-
-def test_every_trajectory_is_watched_once(shared: tuple[LocalEngine, SharedRollouts]) -> None:
-    seen: list[int] = []
-    shared[1].collect(jobs(5), lambda t: seen.append(t.seed))
-    assert sorted(seen) == list(range(5))
-
-
 def test_what_breaks_there_is_raised_here(shared: tuple[LocalEngine, SharedRollouts]) -> None:
     _, rollouts = shared
     wrong = replace(jobs(1)[0], options={"prices": "no-such-sheet"})
     with pytest.raises(RuntimeError, match=r"(?s)rollout process 1 broke.*no-such-sheet"):
         rollouts.collect([*jobs(1), wrong])
     assert len(rollouts.collect(jobs(2))) == 2
-
-
-def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(shared: tuple[LocalEngine, SharedRollouts]) -> None:
-    """Here the part of this process breaks, and the other one's is not collected."""
-    _, rollouts = shared
-    wrong = replace(jobs(1)[0], options={"prices": "no-such-sheet"})
-    with pytest.raises(ConfigError, match="no-such-sheet"):
-        rollouts.collect([wrong, *jobs(1)])
-    assert [t.seed for t in rollouts.collect(jobs(4))] == list(range(4))
 
 
 def test_an_answer_that_nobody_waited_for_is_taken_before_the_next_share(
@@ -161,8 +139,3 @@ def test_a_run_that_cannot_open_leaves_no_process(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         run(tmp_path, TWO)
     assert set(multiprocessing.active_children()) <= before
-
-
-def test_a_gpu_holds_one_process() -> None:
-    with pytest.raises(ConfigError, match="1 on a cuda; got 2"):
-        replace(COLD, model=ModelConfig(device="cuda", processes=2))
