@@ -24,13 +24,13 @@ class Gated(LeaveOneOut):
         right = [m.outcome if m.chance is None else m.chance for m in measures]
         known = [share for share, reward in zip(right, rewards, strict=True) if reward is not None]
         rate, most = fmean(known) if known else 0.0, whole(group.trajectories[0].preference.weights())
-        return [
-            None if one is None else _gated(one, share, rate, most) for one, share in zip(rewards, right, strict=True)
-        ]
-
-
-def _gated(reward: RewardBreakdown, right: float, rate: float, most: float) -> RewardBreakdown:
-    terms = {name: value for name, value in reward.parts.items() if name.startswith(TERM)}
-    earned = reward.total - sum(terms.values())
-    parts = {**terms, "gated": rate * earned + (1 - rate) * most * right} if reward.solved else terms
-    return RewardBreakdown(sum(parts.values(), 0.0), parts, reward.solved)
+        made: list[RewardBreakdown | None] = []
+        for reward, share in zip(rewards, right, strict=True):
+            if reward is None:
+                made.append(None)
+                continue
+            parts = {name: value for name, value in reward.parts.items() if name.startswith(TERM)}
+            if reward.solved:
+                parts["gated"] = rate * (reward.total - sum(parts.values())) + (1 - rate) * most * share
+            made.append(RewardBreakdown(sum(parts.values(), 0.0), parts, reward.solved))
+        return made

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from toolorchestra.agents.engines.pretrained import compiled_template
 from toolorchestra.agents.engines.tiny import TERSE
@@ -25,23 +25,10 @@ MOST_SCHEMAS = 512
 _Tools = tuple[Sequence[Mapping[str, Any]] | None, str]
 
 
-class Tokenizer(Protocol):
-    """The part of a transformers tokenizer that is used."""
-
-    chat_template: Any
-    eos_token_id: Any
-    added_tokens_decoder: Any
-
-    def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
-    def encode(self, text: str, **kwargs: Any) -> list[int]: ...
-    def decode(self, token_ids: Any, **kwargs: Any) -> Any: ...
-    def get_added_vocab(self) -> dict[str, int]: ...
-
-
 class ChatTemplate:
-    """A tokenizer with a chat template, as episodes are shown to it."""
+    """A tokenizer of transformers with a chat template, as episodes are shown to it."""
 
-    def __init__(self, tokenizer: Tokenizer, template_arguments: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, tokenizer: Any, template_arguments: Mapping[str, Any] | None = None) -> None:
         if not tokenizer.chat_template:
             raise ConfigError(
                 f"the tokenizer {type(tokenizer).__name__} has no chat template, so messages cannot be rendered; "

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from toolorchestra.agents.engines.base import Sample, Samples, SamplingParams
-from toolorchestra.agents.rollouts.chat_template import ChatTemplate, Tokenizer
+from toolorchestra.agents.rollouts.chat_template import ChatTemplate
 from toolorchestra.agents.rollouts.grpo import Measure, TokenSequence, Trajectory
 from toolorchestra.agents.rollouts.template_form import new_behind
 from toolorchestra.agents.rollouts.time_split import TimeSplit
@@ -58,7 +58,7 @@ def factory_of(env_id: str, **arguments: Any) -> EpisodeFactory:
 class Chat(ChatTemplate):
     """How a transcript grows under a tokenizer's chat template, as tokens."""
 
-    def __init__(self, tokenizer: Tokenizer, template_arguments: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, tokenizer: Any, template_arguments: Mapping[str, Any] | None = None) -> None:
         super().__init__(tokenizer, template_arguments)
         self._turns: dict[tuple[tuple[str, str, str | None], ...], str] = {}
 

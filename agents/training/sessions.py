@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -19,6 +19,7 @@ from toolorchestra.agents.engines.base import ModelSize
 from toolorchestra.agents.engines.machine import Machine
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import processes
+from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.training_run import TrainingRun
 from toolorchestra.agents.training.warmstart import ROUNDS
 from toolorchestra.envs.base.files import append_line
@@ -52,7 +53,7 @@ def recorded(folder: Path, machine: Machine, size: ModelSize | None, step: int =
     """Write down that the training begins, and at its end or stop that it has ended. A session that was killed ends
     with the newest checkpoint: what came after it was lost."""
     path = folder / SESSIONS
-    last: Mapping[str, Any] = next(reversed(list(_rows(path))), {})
+    last: Mapping[str, Any] = next(reversed(list(read(path))), {})
     if "began" in last:
         places = (folder / "checkpoints", folder / "warm_start")
         kept = [one.stat().st_mtime for place in places for one in checkpoint.all_of(place)]
@@ -69,7 +70,7 @@ def recorded(folder: Path, machine: Machine, size: ModelSize | None, step: int =
 def read_sessions(folder: Path) -> list[Session]:
     """All of a run's. Empty for a run of an earlier version, which wrote none."""
     found: list[Session] = []
-    for row in _rows(folder / SESSIONS):
+    for row in read(folder / SESSIONS):
         if "began" in row:
             size = ModelSize(**row["size"]) if row.get("size") else None
             found.append(Session(row["began"], None, row["version"], row["machine"], size, row.get("step", 0)))
@@ -81,17 +82,6 @@ def read_sessions(folder: Path) -> list[Session]:
 def seconds_of(sessions: list[Session], clock: Callable[[], float] = time.time) -> float:
     """How long a run was trained in all its sessions together. One that goes on counts until now."""
     return sum((clock() if one.ended is None else one.ended) - one.began for one in sessions)
-
-
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The whole lines."""
-    if not path.is_file():
-        return
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(ValueError):
-            row = json.loads(line)
-            if isinstance(row, dict) and ("began" in row or "ended" in row):
-                yield row
 
 
 def _append(path: Path, row: Mapping[str, Any]) -> None:

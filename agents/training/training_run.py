@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import toolorchestra
 from toolorchestra.agents.algorithms import algorithm_of
@@ -127,7 +127,7 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
     params, groups = rollout_params(config), state.get("groups", {"taken_below": step * config.groups})
     rollouts = Rollouts(engine, chat, params)
     if others := config.model.processes - 1:  # behind all that may fail: it starts processes
-        rollouts = SharedRollouts(cast("Any", engine), chat, params, Workers(config, others))
+        rollouts = SharedRollouts(engine, chat, params, Workers(config, others))
     return TrainingRun(
         config,
         folder,

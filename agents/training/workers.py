@@ -13,25 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from toolorchestra.agents.configuration.config import TrainConfig
-from toolorchestra.agents.engines.base import Samples, TrainingFailed
+from toolorchestra.agents.engines.base import TrainingFailed
 from toolorchestra.agents.rollouts.grpo import Trajectory
 from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts
 from toolorchestra.envs.episode.calls import FailureGuard
 
 _SECONDS_TO_END = 5.0
-
-
-class Replica(Samples, Protocol):
-    """An engine that can be copied into other processes."""
-
-    def snapshot(self) -> bytes:
-        """The weights that are sampled from now."""
-
-    def adopt(self, snapshot: bytes, seed: int) -> None:
-        """Sample from these weights, with random numbers that start at this seed."""
 
 
 class _Workload(NamedTuple):
@@ -122,11 +112,11 @@ class Workers:
 
 
 class SharedRollouts(Rollouts):
-    """Rollouts that this process makes a part of."""
+    """Rollouts that this process makes a part of. The engine's snapshot() is adopted by those of the others."""
 
-    engine: Replica
+    engine: Any
 
-    def __init__(self, engine: Replica, chat: Chat, params: RolloutParams, workers: Workers) -> None:
+    def __init__(self, engine: Any, chat: Chat, params: RolloutParams, workers: Workers) -> None:
         super().__init__(engine, chat, params)
         self._workers = workers
 

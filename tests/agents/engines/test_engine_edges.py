@@ -73,6 +73,8 @@ def test_steps_whose_gradient_is_no_number_are_left_out_and_several_in_a_row_end
     [
         ({"model_type": "gpt2"}, "runs models of type qwen3, qwen2, llama, not 'gpt2'; use vLLM for others"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "the model has rope_type='yarn'; set model.sampler=vllm"),
+        ({"attention_bias": True}, "the model has attention_bias=True; set model.sampler=vllm"),
+        ({"hidden_act": "gelu"}, "the model has hidden_act='gelu'; set model.sampler=vllm"),
     ],
 )
 def test_a_model_that_the_decoder_would_run_as_another_is_refused(changed: dict[str, object], says: str) -> None:

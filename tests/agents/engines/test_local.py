@@ -11,12 +11,11 @@ import pytest
 import torch
 
 from tests.agents.engines.conformance import SMALL as CONFIG
-from tests.agents.engines.conformance import STOP, VOCABULARY, SamplerConformance, conversations, engine
+from tests.agents.engines.conformance import VOCABULARY, SamplerConformance, conversations, engine
 from toolorchestra.agents.engines import update
 from toolorchestra.agents.engines.base import LossParams
-from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+from toolorchestra.agents.engines.local import LocalConfig
 from toolorchestra.agents.engines.optimizers import BatchedMuon, MuonAndAdamW
-from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.engines.update import kl_to, token_losses
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -122,19 +121,6 @@ def test_the_reference_that_was_taken_is_saved(config: LocalConfig, tmp_path: Pa
     metrics = [one.train(data, LEASHED, 1e-2)["kl_reference"] for one in (made, other)]
     assert metrics[0] == metrics[1]
     assert all(torch.equal(a, b) for a, b in zip(made.trained, other.trained, strict=True))
-
-
-def test_what_the_decoder_would_leave_out_is_refused() -> None:
-    for name, value in (
-        ("attention_bias", True),
-        ("mlp_bias", True),
-        ("use_sliding_window", True),
-        ("hidden_act", "gelu"),
-    ):
-        model = build_model(VOCABULARY, 32, 2)
-        setattr(model.config, name, value)
-        with pytest.raises(ConfigError, match=rf"the model has {name}={value!r}; set model\.sampler=vllm"):
-            LocalEngine(model, [STOP], CONFIG)
 
 
 def test_weights_of_16_bits_are_trained_by_an_adapter_alone() -> None:

@@ -29,9 +29,9 @@ from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.lora import NarrowLayer, adapter_of, write_adapter
 from toolorchestra.agents.engines.pretrained import use_fused_kernels
 from toolorchestra.agents.engines.sampler import LocalSampler
-from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
+from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.engines.vllm_sampler import VllmConfig, engine_arguments, room_for_rank
-from toolorchestra.agents.engines.weights import export_merged, generation, held_in, named_weights
+from toolorchestra.agents.engines.weights import held_in, named_weights
 from toolorchestra.envs.base.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -125,26 +125,6 @@ def test_the_weights_below_are_read_once() -> None:
     assert len(sampler.read) == 2 * len(set(sampler.read))
 
 
-def test_in_16_bits_the_decoder_has_what_is_less_than_a_weights_last_digit() -> None:
-    dtype = torch.bfloat16
-    model = held_in(build_model(VOCABULARY, 32, 2), CPU, dtype)
-    decoder = Decoder(model.config, 1, 8, CPU, dtype)
-    weights = dict(model.state_dict())
-    name = "model.layers.0.self_attn.o_proj"
-    signs = torch.tensor([1.0, -1.0]).repeat(16)
-    weights[f"{name}.weight"] = (0.05 * signs).expand(32, 32).to(dtype)
-    decoder.load(weights, 2)
-    places = [place for place, module in model.named_modules() if place.endswith("_proj")]
-    sizes = {place: model.get_submodule(place).weight.shape for place in places}
-    pairs = {place: (torch.zeros(1, size[1]), torch.zeros(size[0], 1)) for place, size in sizes.items()}
-    pairs[name] = torch.ones(1, 32), torch.full((32, 1), 1e-6)
-    decoder.adapt(Adapter(0, 2, 8, pairs))
-    x = torch.ones(1, 32, dtype=dtype)
-    assert decoder.layers[0].out(x)[0].tolist() == pytest.approx([32 * 4e-6] * 32, rel=0.01)
-    decoder.adapt(None)
-    assert decoder.layers[0].out(x).tolist() == [[0.0] * 32]
-
-
 def test_a_sampler_that_takes_whole_models_alone_is_refused_in_16_bits() -> None:
     def made(*, merges: bool) -> LocalEngine:
         model = build_model(VOCABULARY, 32, 2)
@@ -169,27 +149,6 @@ def test_an_adapters_folder_is_one_of_peft(tmp_path: Path) -> None:
         plain.load_state_dict(below)
         assert not torch.allclose(plain(tokens).logits, expected, atol=1e-3)
         assert torch.allclose(load(plain, tmp_path / "adapter")(tokens).logits, expected, atol=1e-5)
-
-
-def test_a_model_of_16_bits_is_exported_in_float32_with_all_of_its_adapter(tmp_path: Path) -> None:
-    """In its own dtype a small change is gone."""
-    from transformers import AutoModelForCausalLM
-
-    tokens, seen = torch.tensor([[3, 4, 5, 6]]), list[Tensor]()
-    load: Any = AutoModelForCausalLM.from_pretrained
-    for dtype in ("float32", "bfloat16"):
-        made = LocalEngine(build_model(VOCABULARY, 32, 2), [STOP], replace(CONFIG, dtype="bfloat16"))
-        trained(made, 1e-6, 5)
-        tokenizer = load_tokenizer()
-        export_merged(made.model, tokenizer, tmp_path / dtype, dtype, generation(tokenizer, [STOP], 1.0))
-        model = load(tmp_path / dtype).float()
-        with torch.no_grad():
-            seen.append(model(tokens).logits)
-    below = held_in(held_in(build_model(VOCABULARY, 32, 2), CPU, torch.bfloat16), CPU, torch.float32)
-    with torch.no_grad():
-        whole, rounded = ((logits - below(tokens).logits).norm() for logits in seen)
-    assert whole > 1e-5
-    assert rounded < 0.3 * whole
 
 
 def test_vllm_makes_room_for_the_adapters_rank(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,28 +54,13 @@ def fed(made: LocalEngine) -> int:
     return int(made.sampler.fed_tokens)  # type: ignore[attr-defined]
 
 
-def one_by_one(made: LocalEngine, prompts: Sequence[list[int]]) -> list[Datum]:
-    """Each session begins when the one before it is over."""
-
-    async def all_of_them() -> list[Datum]:
-        got = []
-        for number, prompt in enumerate(prompts):
-            got.append(datum(prompt, await made.sample(prompt, SamplingParams(6), f"s{number}")))
-            made.release(f"s{number}")
-        return got
-
-    return asyncio.run(all_of_them())
-
-
 def sampled(data: Sequence[Datum]) -> int:
     return sum(sum(d.mask) for d in data)
 
 
-@pytest.mark.parametrize("play", [together, one_by_one])
-def test_the_common_beginning_of_tasks_is_run_once(play: Callable[[LocalEngine, list[list[int]]], list[Datum]]) -> None:
-    """Of sessions at once and of sessions one after the other."""
+def test_the_common_beginning_of_tasks_is_run_once() -> None:
     made = engine(CONFIG)
-    data = play(made, [task(n) for n in range(1, 6)])
+    data = together(made, [task(n) for n in range(1, 6)])
     assert_agreement(made, data)
     assert fed(made) <= len(TOOLS) + 5 * 50 + sampled(data)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,51 +20,21 @@ def test_the_local_engine_passes(tmp_path: Path) -> None:
 
 
 class Wrong:
-    """An engine with one fault."""
+    """An engine with one fault: in what it asks of the sampler, in what it gives, or in what it learns."""
 
-    def __init__(self) -> None:
+    def __init__(self, asks: Any = None, gives: Any = None, learns: Any = None) -> None:
         self.engine = engine()
+        self._asks, self._gives, self._learns = (change or (lambda one: one) for change in (asks, gives, learns))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
-
-class LosesLogprobs(Wrong):
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
-        made = await self.engine.sample(prompt, params, session)
-        return made._replace(logprobs=made.logprobs[1:])
+        made: Sample = self._gives(await self.engine.sample(prompt, self._asks(params), session))
+        return made
 
-
-class IgnoresStops(Wrong):
-    async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
-        return await self.engine.sample(prompt, params._replace(stops=()), session)
-
-
-class AlwaysGreedy(Wrong):
-    async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
-        return await self.engine.sample(prompt, params._replace(temperature=0.0), session)
-
-
-class NeverGreedy(Wrong):
-    async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
-        return await self.engine.sample(prompt, params._replace(temperature=1.0), session)
-
-
-class Climbs(Wrong):
     def train(self, data: Sequence[Datum], loss: LossParams, learning_rate: float) -> Any:
-        return self.engine.train([replace(d, advantages=[-a for a in d.advantages]) for d in data], loss, learning_rate)
-
-
-class BlindToSigns(Wrong):
-    def train(self, data: Sequence[Datum], loss: LossParams, learning_rate: float) -> Any:
-        data = [replace(d, advantages=[abs(a) for a in d.advantages]) for d in data]
-        return self.engine.train(data, loss, learning_rate)
-
-
-class BlindToMasks(Wrong):
-    def train(self, data: Sequence[Datum], loss: LossParams, learning_rate: float) -> Any:
-        data = [replace(d, mask=[bool(a) for a in d.advantages]) for d in data]
-        return self.engine.train(data, loss, learning_rate)
+        return self.engine.train([self._learns(d) for d in data], loss, learning_rate)
 
 
 class SamplesOldWeights(Wrong):
@@ -96,13 +67,22 @@ class ClosesOnce(Wrong):
 @pytest.mark.parametrize(
     ("wrong", "rule"),
     [
-        (LosesLogprobs, "a turn has a log-probability for each token"),
-        (IgnoresStops, "a turn ends at its stops"),
-        (AlwaysGreedy, "turns of one prompt are drawn, and differ"),
-        (NeverGreedy, "temperature 0 takes the likeliest token"),
-        (Climbs, "what is sampled follows what was learnt"),
-        (BlindToSigns, "an advantage above 0 makes its tokens likelier"),
-        (BlindToMasks, "what the mask hides is not learnt from"),
+        (partial(Wrong, gives=lambda s: s._replace(logprobs=s.logprobs[1:])), "a turn has a log-probability for each"),
+        (partial(Wrong, asks=lambda p: p._replace(stops=())), "a turn ends at its stops"),
+        (partial(Wrong, asks=lambda p: p._replace(temperature=0.0)), "turns of one prompt are drawn, and differ"),
+        (partial(Wrong, asks=lambda p: p._replace(temperature=1.0)), "temperature 0 takes the likeliest token"),
+        (
+            partial(Wrong, learns=lambda d: replace(d, advantages=[-a for a in d.advantages])),
+            "what is sampled follows what was learnt",
+        ),
+        (
+            partial(Wrong, learns=lambda d: replace(d, advantages=[abs(a) for a in d.advantages])),
+            "an advantage above 0 makes its tokens likelier",
+        ),
+        (
+            partial(Wrong, learns=lambda d: replace(d, mask=[bool(a) for a in d.advantages])),
+            "what the mask hides is not learnt from",
+        ),
         (SamplesOldWeights, "what is sampled follows what was learnt"),
         (SavesNothing, "a saved engine goes on"),
         (LoadsNoOptimiser, "a saved engine goes on"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +13,7 @@ import torch
 
 from tests.agents.evaluation.played_episodes import PlayedEpisode, evaluate, whole_digest
 from tests.agents.training.trained_models import SHORT
-from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, as_json, from_json
+from toolorchestra.agents.configuration.config import ModelConfig, as_json
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.players import Player, player
@@ -118,19 +117,6 @@ def test_which_checkpoint_a_folder_stands_for(folder: Path, tmp_path: Path, made
         player(f"checkpoint:{tmp_path}", made)
     with pytest.raises(ConfigError, match="no whole checkpoint in"):
         player("checkpoint:", made)
-
-
-def test_settings_come_back_from_json() -> None:
-    for config in (RUN, preset("8b-h100")):
-        again = from_json(json.loads(json.dumps(as_json(config))))
-        assert isinstance(again, TrainConfig)
-        assert again.model == config.model
-        assert again.environments[0].env_id == config.environments[0].env_id
-        assert json.dumps(as_json(again)) == json.dumps(as_json(config))
-    with pytest.raises(TypeError, match="unexpected keyword argument 'stepz'"):
-        from_json({"stepz": 3})
-    with pytest.raises(TypeError, match="an object expected for TrainConfig, got None"):
-        from_json(None)
 
 
 def test_settings_of_another_version_are_refused(folder: Path, tmp_path: Path, made: EpisodeFactory) -> None:

@@ -15,9 +15,8 @@ import pytest
 
 from tests.agents.training.test_trainer import COLD, SMALL, run, weights
 from tests.agents.training.trained_models import same
-from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import ModelConfig
-from toolorchestra.agents.engines.base import Datum, LossParams, TrainingFailed
+from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.local import LocalEngine
 from toolorchestra.agents.rollouts.grpo import Trajectory
 from toolorchestra.agents.rollouts.rollout import Job, factory_of
@@ -119,18 +118,6 @@ def test_a_process_that_is_gone_is_said_and_the_rest_ends() -> None:
         rollouts.collect(jobs(2))
     rollouts.close()
     assert not child.is_alive()
-
-
-def test_a_process_that_ends_before_it_read_its_share_is_gone_too() -> None:
-    workers = Workers(TWO, 1)
-    (process,) = workers.processes
-    os.kill(process.pid or 0, signal.SIGSTOP)
-    workers.begin([jobs(1)], rollout_params(TWO), b"")
-    process.kill()
-    said = r"rollout process 1 is gone \(exit code -9.* go on with resume=True, or .* with model\.processes=1$"
-    with raises(TrainingFailed, said, "--resume, or a new run with --model.processes 1"):
-        workers.receive(0)
-    workers.close()
 
 
 def test_a_run_that_cannot_open_leaves_no_process(tmp_path: Path) -> None:
