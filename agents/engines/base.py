@@ -189,19 +189,18 @@ class Adapter:
 
 
 class Sampler(Protocol):
-    """What an engine samples with. It holds a copy of the weights of its own."""
+    """What an engine samples with. It holds a copy of the weights of its own. One that inherits from it, and has
+    nothing to free, to draw or to end, as its model is on another machine, need not say so."""
 
-    @property
-    def version(self) -> int:
-        """The version of its weights; NONE when it holds none, as before the first sync() and after a crash."""
-
-    @property
-    def suspends(self) -> bool:
-        """Whether sync() takes so long that it has to run beside the event loop."""
-
-    @property
-    def takes_adapters(self) -> bool:
-        """Whether sync() is to be given an adapter apart from the weights below it. Others get them added together."""
+    version: int
+    """The version of its weights; NONE when it holds none, as before the first sync() and after a crash."""
+    takes_adapters: bool
+    """Whether sync() is to be given an adapter apart from the weights below it. Others get them added together."""
+    suspends: bool = True
+    """Whether sync() takes so long that it has to run beside the event loop."""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Tokens of prompts since the last stats(), and those of them that did not have to be run."""
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
         """Continue a prompt; cancelling it leaves nothing behind. A sampler that is away raises Outage."""
@@ -217,37 +216,22 @@ class Sampler(Protocol):
         """Give the device's memory back until the next sync()."""
 
     def random_state(self) -> Tensor:
-        """What set_random_state() takes, for a checkpoint."""
-
-    def set_random_state(self, state: Tensor) -> None:
-        """Go on drawing as the sampler of that checkpoint would have."""
-
-    def stats(self) -> Mapping[str, float]:
-        """Plain numbers for the log, since the last call."""
-
-    def close(self) -> None:
-        """End its processes and connections. May be called twice."""
-
-
-class Elsewhere:
-    """What a sampler has nothing to do for whose model is on machines of its own, or in another process."""
-
-    suspends = True
-
-    def release(self, session: str) -> None:
-        """Nothing: its own cache drops what is not used."""
-
-    def sleep(self) -> None:
-        """Nothing: it has devices of its own."""
-
-    def random_state(self) -> Tensor:
-        """Nothing: it cannot be read, and a resumed run draws anew."""
+        """What set_random_state() takes, for a checkpoint. Where it cannot be read a resumed run draws anew."""
         import torch
 
         return torch.tensor([0])
 
     def set_random_state(self, state: Tensor) -> None:
-        """Nothing: the draws are its own."""
+        """Go on drawing as the sampler of that checkpoint would have."""
+
+    def stats(self) -> Mapping[str, float]:
+        """Plain numbers for the log, since the last call: the share of prompt tokens that came from a cache."""
+        hits = self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+        self.prompt_tokens = self.cached_tokens = 0
+        return {"prefix_hits": hits}
+
+    def close(self) -> None:
+        """End its processes and connections. May be called twice."""
 
 
 NONE = -1

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
-from toolorchestra.agents.engines.base import NONE, Adapter, Elsewhere, Sample, SamplingParams, TrainingFailed
+from toolorchestra.agents.engines.base import NONE, Adapter, Sample, Sampler, SamplingParams, TrainingFailed
 from toolorchestra.agents.engines.update import scored
 
 LONGEST_WAIT = timedelta(days=7)
@@ -147,7 +147,7 @@ def _runs(pid: int) -> bool:
         return True
 
 
-class Following(Elsewhere):
+class Following(Sampler):
     """What the other processes have for a sampler: they help to put weights together, and ask nothing."""
 
     suspends = False
@@ -164,10 +164,3 @@ class Following(Elsewhere):
         """Put each weight together. Those below an adapter the first process does not ask for."""
         for _ in () if adapter else weights:
             pass
-
-    def stats(self) -> Mapping[str, float]:
-        """Nothing."""
-        return {}
-
-    def close(self) -> None:
-        """Nothing is open."""

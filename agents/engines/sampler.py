@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams, check_length
+from toolorchestra.agents.engines.base import NONE, Adapter, Sample, Sampler, SamplingParams, check_length
 from toolorchestra.agents.engines.decoder import Decoder
 
 CHUNK = 24
@@ -49,7 +49,7 @@ class _QueuedTurn:
     logprobs: list[float] = field(default_factory=list)
 
 
-class LocalSampler:
+class LocalSampler(Sampler):
     """Samples for any number of coroutines on one event loop."""
 
     suspends = False
@@ -69,7 +69,6 @@ class LocalSampler:
         self._pump: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.fed_tokens = 0
-        self._prompt_tokens = self._kept_tokens = 0
         self.version = self._base = NONE
         self.takes_adapters = decoder.keys.dtype.itemsize < 4
         """Whether adapters come apart from the weights. In 32 bits nothing is lost when they are added in."""
@@ -87,8 +86,8 @@ class LocalSampler:
         # The last token is always fed: its logits are what is sampled from.
         kept = min(_common(row.cached, prompt), len(prompt) - 1)
         del row.cached[kept:]
-        self._prompt_tokens += len(prompt)
-        self._kept_tokens += kept
+        self.prompt_tokens += len(prompt)
+        self.cached_tokens += kept
         done: asyncio.Future[Sample] = loop.create_future()
         self._waiting.append(_QueuedTurn(row, list(prompt[kept:]), params, done))
         if self._pump is None or self._pump.done():
@@ -115,9 +114,6 @@ class LocalSampler:
         self._forget()
         self.version = version
 
-    def sleep(self) -> None:
-        """Nothing: the cache is small where this sampler is used, and fused weights are dropped at the next sync()."""
-
     def random_state(self) -> Tensor:
         """The state of the generator that draws."""
         return self.generator.get_state()
@@ -125,15 +121,6 @@ class LocalSampler:
     def set_random_state(self, state: Tensor) -> None:
         """Set the state of the generator that draws."""
         self.generator.set_state(state.cpu())
-
-    def stats(self) -> Mapping[str, float]:
-        """The share of prompt tokens that did not have to be run."""
-        hits = self._kept_tokens / self._prompt_tokens if self._prompt_tokens else 0.0
-        self._prompt_tokens = self._kept_tokens = 0
-        return {"prefix_hits": hits}
-
-    def close(self) -> None:
-        """Nothing to end: the cache goes with the object."""
 
     def _forget(self) -> None:
         for row in self._all:
@@ -219,7 +206,7 @@ class LocalSampler:
         self.decoder.copy(source.number, row.number, have, common)
         row.cached.extend(request.forced[: common - have])
         del request.forced[: common - have]
-        self._kept_tokens += common - have
+        self.cached_tokens += common - have
 
     def _prefill_all(self, requests: list[_QueuedTurn]) -> None:
         requests.sort(key=lambda r: len(r.forced))

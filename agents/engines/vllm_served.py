@@ -31,15 +31,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from toolorchestra.agents.engines.base import (
-    NONE,
-    Adapter,
-    Elsewhere,
-    EngineLost,
-    Sample,
-    SamplingParams,
-    check_length,
-)
+from toolorchestra.agents.engines.base import NONE, Adapter, EngineLost, Sample, Sampler, SamplingParams, check_length
 from toolorchestra.agents.engines.guarded_processes import LoopThread
 from toolorchestra.agents.engines.lora import write_adapter
 from toolorchestra.agents.engines.weights import Handover
@@ -75,7 +67,7 @@ class ServedConfig:
     """Hand over adapters alone, over the model that the server was started with."""
 
 
-class ServedSampler(Elsewhere):
+class ServedSampler(Sampler):
     """A server's model. `shape` is the model's configuration as transformers writes it."""
 
     def __init__(self, shape: Mapping[str, Any], stop: Sequence[int], config: ServedConfig) -> None:
@@ -93,7 +85,6 @@ class ServedSampler(Elsewhere):
         self._run = uuid.uuid4().hex
         self._closed = False
         self.version = NONE
-        self.prompt_tokens = self.cached_tokens = 0
         try:
             self._model = self._loop.wait(self._ask_model())
         except ConfigError:
@@ -284,14 +275,6 @@ class ServedSampler(Elsewhere):
         except self._sdk.APIStatusError as err:
             raise ConfigError(f"{self._root} {failed} {err}") from None
 
-    # -- keeping -----------------------------------------------------------------------------------------------------
-
-    def stats(self) -> Mapping[str, float]:
-        """The share of prompt tokens that came from a cache."""
-        hits = self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
-        self.prompt_tokens = self.cached_tokens = 0
-        return {"prefix_hits": hits}
-
     def close(self) -> None:
         """Close the connections. The server goes on: others may use it."""
         if not self._closed:
@@ -321,7 +304,7 @@ def server_urls(text: str) -> list[str]:
     return found
 
 
-class SeveralServers(Elsewhere):
+class SeveralServers(Sampler):
     """A sampler over servers that are reached by samplers of their own. All of these hand weights over through the same
     folder."""
 
@@ -421,11 +404,11 @@ class SeveralServers(Elsewhere):
 
     def stats(self) -> Mapping[str, float]:
         """The share of prompt tokens that came from a cache. Hits over all servers, and how many of these answer."""
-        prompt = sum(s.prompt_tokens for s in self.servers)
-        cached = sum(s.cached_tokens for s in self.servers)
+        self.prompt_tokens = sum(s.prompt_tokens for s in self.servers)
+        self.cached_tokens = sum(s.cached_tokens for s in self.servers)
         for server in self.servers:
             server.stats()
-        return {"prefix_hits": cached / prompt if prompt else 0.0, "servers": float(len(self._up))}
+        return {**super().stats(), "servers": float(len(self._up))}
 
     def close(self) -> None:
         """Close the connections. The servers go on."""

@@ -128,19 +128,8 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
     rollouts = Rollouts(engine, chat, params)
     if others := config.model.processes - 1:  # behind all that may fail: it starts processes
         rollouts = SharedRollouts(engine, chat, params, Workers(config, others))
-    return TrainingRun(
-        config,
-        folder,
-        engine,
-        chat,
-        rollouts,
-        held_out,
-        log,
-        say,
-        algorithm_of(config),
-        RolloutsAhead(config, engine, chat, params, groups) if config.max_staleness else None,
-        **known,
-    )
+    ahead = RolloutsAhead(config, engine, chat, params, groups) if config.max_staleness else None
+    return TrainingRun(config, folder, engine, chat, rollouts, held_out, log, say, algorithm_of(config), ahead, **known)
 
 
 def _start_from(config: TrainConfig, engine: Engine, say: Say) -> None:

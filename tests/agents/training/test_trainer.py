@@ -22,13 +22,7 @@ from tests.command_line import unboxed
 from tests.two_texts import raises
 from toolorchestra.agents.commands.train import main as train_command
 from toolorchestra.agents.commands.train import options
-from toolorchestra.agents.configuration.config import (
-    EnvMix,
-    ModelConfig,
-    TrainConfig,
-    WarmStart,
-    with_environments,
-)
+from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart, with_environments
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import Datum, LossParams
