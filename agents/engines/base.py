@@ -207,6 +207,7 @@ class Sampler(Protocol):
 
     def release(self, session: str) -> None:
         """Frees what is kept for a session, which has ended."""
+        return
 
     def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
         """Hold these weights (all of them, by transformers' names), and forget what was cached with others. With an
@@ -214,6 +215,7 @@ class Sampler(Protocol):
 
     def sleep(self) -> None:
         """Give the device's memory back until the next sync()."""
+        return
 
     def random_state(self) -> Tensor:
         """What set_random_state() takes, for a checkpoint. Where it cannot be read a resumed run draws anew."""
@@ -223,6 +225,7 @@ class Sampler(Protocol):
 
     def set_random_state(self, state: Tensor) -> None:
         """Go on drawing as the sampler of that checkpoint would have."""
+        return
 
     def stats(self) -> Mapping[str, float]:
         """Plain numbers for the log, since the last call: the share of prompt tokens that came from a cache."""
@@ -232,6 +235,7 @@ class Sampler(Protocol):
 
     def close(self) -> None:
         """End its processes and connections. May be called twice."""
+        return
 
 
 NONE = -1

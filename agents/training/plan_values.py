@@ -213,11 +213,18 @@ class _EveryPlan:
 
     def __init__(self, episode: Episode, values: PlanValues, baselines: Sequence[Mapping[str, float]]) -> None:
         self._values, self._baselines, self._head = values, baselines, header(episode)
-        self._preference, self._bills = episode.preference, values.bills(episode)
+        self._preference, bills = episode.preference, values.bills(episode)
         self.parts = _parts(episode, values)
         self._shape = tuple(map(len, self.parts))
         self._favoured = tuple(self._preference.tools)
-        self.sums = self._summed()
+        paid = [{alias: bill[at] for alias, bill in bills.items()} for at in (_USD, _SECONDS)]
+        self._counts: list[Mapping[str, float]] = [*paid, *({key: 1.0} for key in self._favoured)]
+        """What a call of each expert adds to each of the sums."""
+        columns = [
+            [[sum(times * count.get(alias, 0.0) for alias, times in one.calls) for one in part] for part in self.parts]
+            for count in self._counts
+        ]
+        self.sums = np.stack([self._spread(column) for column in columns], axis=1)
         """Sums of each plan: dollars, seconds, and calls of each favoured tool."""
 
     def plan(self, number: int) -> Plan:
@@ -232,15 +239,6 @@ class _EveryPlan:
         for axis, some in enumerate(numbers):
             total += np.asarray(some, float).reshape([-1 if k == axis else 1 for k in range(len(self._shape))])
         return total.ravel()
-
-    def _summed(self) -> Numbers:
-        bills = [{alias: bill[at] for alias, bill in self._bills.items()} for at in (_USD, _SECONDS)]
-        counts = [*bills, *({key: 1.0} for key in self._favoured)]
-        columns = [
-            [[sum(times * count.get(alias, 0.0) for alias, times in one.calls) for one in part] for part in self.parts]
-            for count in counts
-        ]
-        return np.stack([self._spread(column) for column in columns], axis=1)
 
     def _chances(self) -> Numbers:
         weights = self._values.weights
@@ -268,16 +266,12 @@ class _EveryPlan:
     def _ends(self, at: int, sign: float, mine: Numbers) -> tuple[Numbers, Numbers]:
         if not self._baselines:
             return np.full_like(mine, mine.min()), np.full_like(mine, mine.max())
-        ends = [sign * self._measured(calls, at) for calls in self._baselines]
+        count = self._counts[at]
+        ends = [sign * sum(n * count.get(alias, 0.0) for alias, n in calls.items()) for calls in self._baselines]
         if at not in (_USD, _SECONDS) and self._favoured[at - 2] in {one.alias for one in self.parts[0]}:
             # Somebody else may let a favoured searcher find all that is needed.
             ends.append(self._values.searching.needed(self._head))
         return np.minimum(mine, min(ends)), np.maximum(mine, max(ends))
-
-    def _measured(self, calls: Mapping[str, float], at: int) -> float:
-        if at in (_USD, _SECONDS):
-            return sum(n * self._bills.get(alias, (0.0, 0.0))[at] for alias, n in calls.items())
-        return float(calls.get(self._favoured[at - 2], 0.0))
 
 
 def _parts(episode: Episode, values: PlanValues) -> tuple[Sequence[_Part], ...]:
