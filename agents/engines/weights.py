@@ -65,11 +65,6 @@ def held_in(model: Any, device: torch.device, dtype: torch.dtype) -> Any:
     return model
 
 
-def merged_weights(model: Any, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-    """A dict of all that named_weights() gives."""
-    return dict(named_weights(model, dtype))
-
-
 # -- the reference -----------------------------------------------------------------------------------------------------
 
 
@@ -265,7 +260,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 def export_merged(model: Any, tokenizer: Any, folder: Path, dtype: str, told: Any) -> None:
     """The whole model; an adapter is added into the weights, and the model has none afterwards. `told`: what
     generation() gave."""
-    merged = merged_weights(model, getattr(torch, dtype)) if hasattr(model, "get_base_model") else {}
+    merged = dict(named_weights(model, getattr(torch, dtype))) if hasattr(model, "get_base_model") else {}
     model = (model.unload() if merged else model).to(getattr(torch, dtype))
     if merged:
         model.load_state_dict(merged)

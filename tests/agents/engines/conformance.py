@@ -12,7 +12,7 @@ import torch
 from toolorchestra.agents.engines.base import Datum, LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.tiny import build_model
-from toolorchestra.agents.engines.weights import merged_weights
+from toolorchestra.agents.engines.weights import named_weights
 
 VOCABULARY, STOP = 64, 1
 CONFIG = LocalConfig(rows=64, length=192)
@@ -151,7 +151,7 @@ class SamplerConformance:
         changed = {k for k, v in made.model.state_dict().items() if not torch.equal(v, before[k])}
         assert changed
         assert all("lora_" in k for k in changed)
-        assert "model.layers.0.self_attn.q_proj.weight" in merged_weights(made.model)
+        assert "model.layers.0.self_attn.q_proj.weight" in dict(named_weights(made.model))
         assert_agreement(made, conversations(made))
 
     def test_a_turn_ends_at_its_stops(self) -> None:

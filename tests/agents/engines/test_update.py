@@ -16,7 +16,7 @@ from toolorchestra.agents.engines import update
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.update import LEAST_SHARED, alike, batches, can_share, shared
-from toolorchestra.agents.engines.weights import merged_weights
+from toolorchestra.agents.engines.weights import named_weights
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ def test_merged_weights_are_those_of_now(tmp_path: Path) -> None:
     made, other = engine(config), engine(replace(config, seed=9))
 
     def check(one: LocalEngine) -> None:
-        expected = merged_weights(one.model)
+        expected = dict(named_weights(one.model))
         got = one.model.get_base_model().model.layers[1].mlp.up_proj.forward.weight()
         assert torch.allclose(got, expected["model.layers.1.mlp.up_proj.weight"], atol=1e-7)
         seen.append(got)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from tests.agents.rollouts.test_chat_template import FAMILIES, tokenizer_of
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, training_batch
@@ -106,23 +107,6 @@ def test_turns_end_at_a_call_where_that_is_asked_for() -> None:
 
 
 def test_a_tokenizer_without_such_a_token_is_refused() -> None:
-    class Letters:
-        chat_template, eos_token_id = "x", 0
-        added_tokens_decoder: Mapping[int, Any] = {}
-
-        def encode(self, text: str, **_: Any) -> list[int]:
-            return [ord(c) for c in text]
-
-        def decode(self, ids: Any, **_: Any) -> str:
-            return "".join(map(chr, ids))
-
-        def apply_chat_template(self, conversation: Any, **_: Any) -> str:
-            return "\n".join(message["content"] for message in conversation)
-
-        def get_added_vocab(self) -> dict[str, int]:
-            return {}
-
-    with pytest.raises(
-        ConfigError, match="stop_at_call needs </tool_call> to be one token, and this tokenizer makes 12"
-    ):
-        _ = Chat(Letters()).call_ends
+    said = "stop_at_call needs </tool_call> to be one token, and this tokenizer makes 12"
+    with pytest.raises(ConfigError, match=said):
+        _ = Chat(tokenizer_of(FAMILIES["smollm"])).call_ends

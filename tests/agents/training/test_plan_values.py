@@ -34,7 +34,7 @@ from toolorchestra.agents.training.plan_values import (
 )
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
-from toolorchestra.envs.money.prices import EXPERT, Tokens, Usage
+from toolorchestra.envs.money.prices import EXPERT
 from toolorchestra.envs.tools import Tool
 from toolorchestra.envs.tools.code import PRINTED
 from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
@@ -46,10 +46,6 @@ MADE = factory_of("HLE-v0", style="brief", shown_characters=0)
 
 def follows(plan: Plan) -> Follows:
     return Follows(lambda _: plan)
-
-
-def episode(preference: str = "accurate") -> Episode:
-    return factory_of("HLE-v0", style="brief", shown_characters=0, preference=preference).start(3).episode
 
 
 def kinds(start: Episode) -> list[Tool]:
@@ -86,26 +82,6 @@ def test_chances_are_those_of_what_was_played() -> None:
         for answer, skill in SKILL.items():
             assert chance(values, head, answer) == pytest.approx(skill * share, abs=0.05)
     assert values.usual["good"] == (100.0, 1000.0, 9.0)
-
-
-def test_the_best_plan_follows_the_preference_and_the_prices() -> None:
-    """One answers well, another as well as that for little money: who wants to save gets the cheap one."""
-    thrifty, careful = episode("frugal"), episode("accurate")
-    head = str(thrifty.messages[1]["content"]).partition(".")[0]
-    offers = {offer.alias: offer for tool in thrifty.world.toolbox for offer in tool.offers}
-
-    def price(alias: str) -> int:
-        return thrifty.sheet.price(offers[alias].model).nano_usd(
-            Usage(offers[alias].model, EXPERT, Tokens(500, 0, 1000))
-        )
-
-    answering = thrifty.world.toolbox.of_kind("answer")
-    assert answering
-    cheap, *_, expensive = sorted(answering.keys, key=price)
-    weights = {f"{head}|{alias}": -9.0 for alias in offers} | {f"{head}|{cheap}": 2.0, f"{head}|{expensive}": 2.5}
-    values = PlanValues(weights, dict.fromkeys(offers, (500.0, 1000.0, 10.0)))
-    assert values.best(thrifty).answer == cheap
-    assert values.best(careful).answer == expensive
 
 
 def test_a_played_plan_is_told_as_it_was() -> None:
