@@ -212,20 +212,19 @@ def _method(tool: SqlTool) -> str:
     named = [*needed, *(name for name in parts if name not in needed)]
     if wrong := [name for name in [tool.name, *named] if not name.isidentifier() or name == "self"]:
         raise ConfigError(f"tool {tool.name}: {wrong[0]!r} is no name that Python allows; give it another in the spec")
-    signed = ", ".join(["self", *(_signed(name, parts[name], name in needed) for name in named)])
+    signed = ["self"]
+    for name in named:
+        part = parts[name]
+        kind = f"Literal[{', '.join(map(repr, part['enum']))}]" if "enum" in part else _PYTHON[part["type"]]
+        signed.append(f"{python_name(name)}: {kind if name in needed else f'Optional[{kind}] = None'}")
     docs = "".join(f"            {python_name(n)}: {_line(parts[n].get('description', n))}\n" for n in named)
     args = f"\n        Args:\n{docs}" if named else ""
     passed = ", ".join(f"{name!r}: {python_name(name)}" for name in named)
     return (
-        f"\n    @is_tool(ToolType.{tool.kind.upper()})\n    def {tool.name}({signed}) -> str:\n"
+        f"\n    @is_tool(ToolType.{tool.kind.upper()})\n    def {tool.name}({', '.join(signed)}) -> str:\n"
         f'        """{_line(tool.description)}\n{args}        """\n'
         f"        return self.runtime.call({tool.name!r}, **{{{passed}}})\n"
     )
-
-
-def _signed(name: str, part: Mapping[str, Any], needed: bool) -> str:
-    kind = f"Literal[{', '.join(map(repr, part['enum']))}]" if "enum" in part else _PYTHON[part["type"]]
-    return f"{python_name(name)}: {kind}" if needed else f"{python_name(name)}: Optional[{kind}] = None"
 
 
 def _line(text: str) -> str:

@@ -139,15 +139,11 @@ class DomainPlayer:
         pool = self.values(name)
         if value in pool and len(pool) > 1:
             return pool[(pool.index(value) + 1) % len(pool)]
-        return _shifted(value)
-
-
-def _shifted(text: str) -> str:
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return f"{text[:-1]}{'7' if text[-1:] != '7' else '8'}" if text else "x"
-    return (moment + datetime.timedelta(days=1)).isoformat(" ")[: len(text)]
+        try:
+            moment = datetime.datetime.fromisoformat(value)
+        except ValueError:
+            return f"{value[:-1]}{'7' if value[-1:] != '7' else '8'}" if value else "x"
+        return (moment + datetime.timedelta(days=1)).isoformat(" ")[: len(value)]
 
 
 _FIGURES = re.compile(

@@ -182,7 +182,8 @@ class HardRequests:
         self._numbers += 1
         seen = [number for text in (*words[:1], *read) for number in _NUMBER.findall(text)]
         made = 0
-        for number in dict.fromkeys(_like(value, text) for text in seen):
+        numbers = [int(float(text)) for text in seen] if isinstance(value, int) else list(map(float, seen))
+        for number in dict.fromkeys(numbers if isinstance(value, int | float) else seen):
             swapped = _with(gold, value, number)
             if number != value and swapped != [*gold] and made < MOST_CANDIDATES:
                 made += 1
@@ -209,13 +210,6 @@ class HardRequests:
             "wrong": self._wrong,
             "hardness": hardness(requests, made, self._candidates, self._numbers + len(set(self._computed))),
         }
-
-
-def _like(value: Any, number: str) -> Any:
-    """A number that was read, of the type that the computed value has."""
-    if isinstance(value, int | float):
-        return int(float(number)) if isinstance(value, int) else float(number)
-    return number
 
 
 def _with(calls: Sequence[GoldCall], value: Any, other: Any) -> list[GoldCall]:

@@ -93,7 +93,7 @@ _DIGITS = re.compile(r"\d+")
 _CLOCK = re.compile(r"(?:[01]?\d|2[0-3]):[0-5]\d")
 
 
-class Said(NamedTuple):
+class SaidMoment(NamedTuple):
     """A date or a time of day as a text says it, and where."""
 
     value: tuple[int | None, ...]
@@ -181,14 +181,14 @@ def _figures(text: str) -> Iterator[float]:
 
 
 @lru_cache(maxsize=1024)
-def days(text: str) -> tuple[Said, ...]:
+def days(text: str) -> tuple[SaidMoment, ...]:
     """The dates that a text says."""
     text = plain(text)
-    found: list[Said] = []
+    found: list[SaidMoment] = []
 
     def note(year: int | None, month: int, day: int, where: re.Match[str]) -> None:
         if 1 <= month <= 12 and 1 <= day <= 31:
-            found.append(Said((year, month, day), *where.span()))
+            found.append(SaidMoment((year, month, day), *where.span()))
 
     for shape in _DATES:
         for match in shape.finditer(text):
@@ -205,7 +205,7 @@ def days(text: str) -> tuple[Said, ...]:
 
 
 @lru_cache(maxsize=1024)
-def clocks(text: str) -> tuple[Said, ...]:
+def clocks(text: str) -> tuple[SaidMoment, ...]:
     """The times of day that a text says; 7.30 is a time only with am or pm."""
     text = plain(text)
     found = []
@@ -218,9 +218,9 @@ def clocks(text: str) -> tuple[Said, ...]:
         elif half == "a" and hour != 0:
             continue
         if hour < 24 and minute < 60 and not int(match["second"] or 0):
-            found.append(Said((hour, minute), *match.span()))
+            found.append(SaidMoment((hour, minute), *match.span()))
     for match in _NAMED_TIMES.finditer(text):
-        found.append(Said((0 if match[0].lower() == "midnight" else 12, 0), *match.span()))
+        found.append(SaidMoment((0 if match[0].lower() == "midnight" else 12, 0), *match.span()))
     return tuple(found)
 
 
@@ -276,26 +276,20 @@ def rules(domain: SqlDomain) -> ProcessRules | None:
     stated = domain.manifest.get("process")
     if stated is None:
         return None
-    return ProcessRules(tuple(frozenset(way) for way in stated["ways"]), stated["confirm"], _owners(domain, stated))
-
-
-def _owners(domain: SqlDomain, stated: Mapping[str, object]) -> dict[str, str]:
-    """`own` lists tables in an order in which each leads to one before it, or to the caller's own column."""
     owners: dict[str, str] = {}
-    own = stated["own"]
-    assert isinstance(own, Mapping)
-    for name, column in own.items():
+    # Tables are listed in an order in which each leads to one before it, or to the caller's own column.
+    for name, column in stated["own"].items():
         if name not in domain.tables:
             raise ConfigError(f"{domain.folder}: process.own: {no_such('table', name, domain.tables)}")
         table = domain.tables[name]
         if column not in table.columns:
             raise ConfigError(f"{domain.folder}: process.own.{name}: {no_such('column', str(column), table.columns)}")
-        key, leads = table.columns.index(table.key), table.columns.index(str(column))
+        key, leads = table.columns.index(table.key), table.columns.index(column)
         for row in table.rows:
             owner = row[leads] if column == stated["caller"] else owners.get(str(row[leads]))
             if owner is not None:
                 owners[str(row[key])] = str(owner)
-    return owners
+    return ProcessRules(tuple(map(frozenset, stated["ways"])), stated["confirm"], owners)
 
 
 def broken(

@@ -307,19 +307,13 @@ def _read_tasks(data: bytes, where: str, tools: Mapping[str, SqlTool]) -> dict[s
                 raise ConfigError(f"{at}: evaluation_criteria.actions: {no_such('tool', action.name, tools)}")
         if made.task_id in tasks:
             raise ConfigError(f"{at}: a second task {made.task_id!r}")
-        _check_requests(made, at)
+        if not made.requests or not all(request.say for request in made.requests):
+            raise ConfigError(f"{at}: toolscale.requests: one request at least, and a wording of each, expected")
+        count, numbers = len(made.actions), [number for request in made.requests for number in request.actions]
+        if (last := max(made.identify - 1, *numbers, -1)) >= count:
+            raise ConfigError(f"{at}: toolscale: the task has {count} actions, numbered from 0; there is no {last}")
         tasks[made.task_id] = made
     return tasks
-
-
-def _check_requests(made: SqlTask, at: str) -> None:
-    """A conversation needs something to say, and calls that there are."""
-    count = len(made.actions)
-    if not made.requests or not all(request.say for request in made.requests):
-        raise ConfigError(f"{at}: toolscale.requests: one request at least, and a wording of each, expected")
-    for number in (made.identify - 1, *(number for request in made.requests for number in request.actions)):
-        if number >= count:
-            raise ConfigError(f"{at}: toolscale: the task has {count} actions, numbered from 0; there is no {number}")
 
 
 def task(row: Mapping[str, Any]) -> SqlTask:

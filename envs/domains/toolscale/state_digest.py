@@ -45,12 +45,11 @@ def digest(session: DatabaseSession) -> str:
 
 
 def _lines(changes: Sequence[Change], fresh: Mapping[Value, str]) -> list[str]:
-    return [_text(name, before, now, fresh) for name, before, now in changes]
-
-
-def _text(name: str, before: Sequence[Value] | None, now: Sequence[Value] | None, fresh: Mapping[Value, str]) -> str:
-    after = None if now is None else [fresh.get(value, value) if isinstance(value, str) else value for value in now]
-    return json.dumps([name, None if before is None else list(before), after])
+    lines = []
+    for name, before, now in changes:
+        after = now and [fresh.get(value, value) if isinstance(value, str) else value for value in now]
+        lines.append(json.dumps([name, before and list(before), after]))
+    return lines
 
 
 def _ranked(changes: Sequence[Change], made: Mapping[int, Value]) -> list[int]:

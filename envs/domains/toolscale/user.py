@@ -208,11 +208,11 @@ class SqlScriptedUser:
         if mood.lost and len(progress.calls) > mood.calls:
             mood = mood._replace(lost=0)
         since = progress._replace(told=progress.told[mood.since :])
-        made = _Turn(self, mood, text, since, self._rng(turn)).answered()
+        made = _UserTurn(self, mood, text, since, self._rng(turn)).answered()
         return made._replace(mood=made.mood._replace(calls=len(progress.calls)))
 
 
-class _Turn:
+class _UserTurn:
     """One message of the agent's, as the user takes it, and the answer."""
 
     def __init__(

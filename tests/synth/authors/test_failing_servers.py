@@ -266,8 +266,7 @@ def test_an_answer_may_be_no_longer_than_the_money_that_is_left(
 def test_an_endless_answer_is_broken_off_paid_once_and_not_asked_for_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    body = ServerReply("x" * 50_000_000, usage={"prompt_tokens": 9})
-    with Loopback(lambda _: body) as server:
+    with Loopback(lambda _: ServerReply(fault="endless")) as server:
         assert make_domain.main(command(tmp_path, server, QUICK, "--spend-cap", "0.05")) == 1
         assert len(server.seen) == 1
     assert "the reply is longer than" in capsys.readouterr().err

@@ -76,7 +76,6 @@ CONTRADICTION = more("policy", "\nAgents may waive fees.\nAgents must never waiv
 SILENT = "# Policy\n\n" + "Be kind to everybody who calls, and be quick about it. " * 8
 POOR = [{"do": "UPDATE members SET fee = 0.0 WHERE member_id = :member_id"}]
 HOSTILE: list[tuple[str, str, Slip]] = [
-    ("schema", "SQL", lambda text: text.replace("CREATE TABLE", "CREATE TALBE")),
     ("schema", "SQL", on(lambda value: value.update(schema_sql=f"ATTACH 'stolen.db' AS x;{value['schema_sql']}"))),
     ("schema", "SQL", more("schema_sql", "CREATE TRIGGER t AFTER INSERT ON books BEGIN DELETE FROM loans; END;")),
     ("rows", "invalid", on(lambda value: value["finish"].append(f"UPDATE books SET copies = ({ENDLESS})"))),
@@ -84,7 +83,6 @@ HOSTILE: list[tuple[str, str, Slip]] = [
     ("rows", "plausibility", put({"int": [2050, 2090]}, "tables", 0, "columns", "birth_year")),
     ("rows", "duplicates", on(_alike)),
     ("tools", "invalid", named("tools", "pay_fee", kind="read")),
-    ("tools", "invalid", put({"rows": "SELECT sql FROM sqlite_master"}, "tools", 0, "returns")),
     ("tools", "guard", named("tools", "pay_fee", steps=POOR, returns={"row": "SELECT 1 AS done"})),
     ("policy", "contradiction", CONTRADICTION),
     (
@@ -97,9 +95,7 @@ HOSTILE: list[tuple[str, str, Slip]] = [
     ("subjects", "injection", lambda text: text.replace("You are brief.", "You are \\u202ebrief.")),
     ("subjects", "too long", lambda text: text + " " * 10_000_000),
     ("subjects", "too deep", lambda text: '{"name": ' + "[" * 900 + "]" * 900 + "}"),
-    ("subjects", "not JSON", lambda text: "[" * 100_000),
     ("subjects", "not JSON", lambda text: text.replace('"name"', '"key": 1, "key": 2, "name"')),
-    ("schema", "not JSON", lambda text: "CREATE TABLE members (a)"),
     ("rows", "refusal", lambda text: "I'm sorry, but I can't help with that."),
     ("policy", "shape", lambda text: '["a policy"]'),
 ]

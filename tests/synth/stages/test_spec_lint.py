@@ -13,7 +13,7 @@ from toolorchestra.synth import lint, make_domain, prove
 from toolorchestra.synth.authors.model_author import LlmAuthor, ScriptedParts
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.stages import domain_folder, spec_lint
-from toolorchestra.synth.stages.lint_checks import Finding
+from toolorchestra.synth.stages.spec_lint import Finding
 from toolorchestra.synth.stages.stage_values import Making, SynthesisSettings
 from toolorchestra.synth.stages.written_parts import write
 

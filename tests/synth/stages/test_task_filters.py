@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.solvers import SCRIPTED, Arena, ModelSolver, Solver, named
-from toolorchestra.synth.proof.task_checks import fault
 from toolorchestra.synth.stages import domain_folder, pipeline
 from toolorchestra.synth.stages.pipeline import SynthesisRun, TaskFilter
 from toolorchestra.synth.stages.stage_values import Band, SynthesisSettings
@@ -111,42 +110,28 @@ def test_a_served_model_may_be_the_solver(tmp_path: Path) -> None:
     assert paid_model.paid == paid > 1
 
 
-SPEC = "public_library"
-COUNT = 30
-
-
 @cache
-def drafted() -> tuple[DomainPlayer, tuple[Any, ...]]:
-    """The domain, and its tasks' shapes."""
-    spec = specs.load(SPEC)
-    domain = domain_folder.skeleton(spec, 1)
-    shapes, _ = domain_folder.tasks(spec, domain, COUNT, 1)
-    return DomainPlayer(domain), tuple(shapes)
-
-
-def final_too_early(shapes: tuple[Any, ...]) -> Iterator[str]:
-    """Reasons that have another request behind the final one."""
-    for shape in shapes:
-        reason = shape["user_scenario"]["instructions"]["reason_for_call"]
-        last = {said for said in shape["toolscale"]["requests"][-1]["say"]}
-        if any(not part.startswith(tuple(last)) for part in reason.split("Finally: ")[1:]):
-            yield reason
+def drafted() -> list[Any]:
+    """The tasks of a spec."""
+    spec = specs.load(runs.SPEC)
+    return domain_folder.tasks(spec, domain_folder.skeleton(spec, 1), 30, 1)[0]
 
 
 def test_only_the_last_request_is_said_to_be_the_final_one() -> None:
-    assert any("Finally: " in shape["user_scenario"]["instructions"]["reason_for_call"] for shape in drafted()[1])
-    assert not list(final_too_early(drafted()[1]))
-
-
-def test_every_task_still_passes_every_proof() -> None:
-    bench, shapes = drafted()
-    assert [fault(bench, loader.task(shape)) for shape in shapes] == [("", "")] * COUNT
+    finals = 0
+    for shape in drafted():
+        reason = shape["user_scenario"]["instructions"]["reason_for_call"]
+        last = tuple(shape["toolscale"]["requests"][-1]["say"])
+        for said in reason.split("Finally: ")[1:]:
+            finals += 1
+            assert said.startswith(last), reason
+    assert finals
 
 
 def test_no_sentence_of_a_test_is_said_elsewhere() -> None:
     said: dict[bool, set[str]] = {True: set(), False: set()}
     splits = []
-    for shape in drafted()[1]:
+    for shape in drafted():
         own = shape["toolscale"]
         splits.append(own["split"])
         said[own["split"] == "test"].update(text for request in own["requests"] for text in request["say"])

@@ -16,8 +16,6 @@ from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.database import SqlDatabase, without_comments
 from toolorchestra.envs.domains.toolscale.domain_files import FILES
 
-RECURSIVE = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x FROM c) SELECT x FROM c"
-
 
 def test_the_library_loads_and_its_hash_holds() -> None:
     domain = loader.read(library(), verify=True)
@@ -40,17 +38,12 @@ def test_the_library_loads_and_its_hash_holds() -> None:
             "member}.': no value 'member'",
         ),
         ("tools.json", "No member {member_id}.", "No {member_id:.2f}.", "Unknown format code 'f'"),
-        ("tools.json", "No member {member_id}.", "No { member.", "expected '}' before end of string"),
         ("tasks.jsonl.gz", '"difficulty": 2', '"difficulty": 9', "difficulty must be at most 5"),
         ("tasks.jsonl.gz", '"name": "renew_loan"', '"name": "renew"', "no tool 'renew'"),
         ("tasks.jsonl.gz", '"actions": [1]', '"actions": [7]', "actions, numbered from 0; there is no 7"),
-        ("tasks.jsonl.gz", '"identify": 1', '"identify": 9', "actions, numbered from 0; there is no 8"),
         ("rows.jsonl.gz", '["BO-001"', '["BO-001", 1', "rows.jsonl.gz:43: a list of 4 values expected"),
         ("schema.sql", "CHECK (copies >= 0)", "CHECK (copies < 0)", "CHECK constraint failed"),
         ("domain.json", '"clock": "2026', '"clock": "26', "clock is written YYYY-MM-DD HH:MM:SS"),
-        ("domain.json", '"subject"', '"topic"', "domain.json"),
-        ("domain.json", '"library"', json.dumps('shop"""\nimport os'), "domain.json: name is a word of at most 64"),
-        ("domain.json", '"library"', '"/elsewhere/shop"', "name is a word of at most 64 letters, digits, '_' and '-'"),
         ("domain.json", '"library"', '"../shop"', "got '../shop'"),
     ],
 )
@@ -107,14 +100,9 @@ def test_edited_files_do_not_pass_for_generated_ones(tmp_path: Path) -> None:
     ("row", "seen"),
     [
         ({"kind": "read", "returns": {"rows": "SELECT * FROM sqlite_master"}}, "prohibited"),
-        ({"kind": "read", "returns": {"rows": "SELECT random()"}}, "not authorized to use function"),
-        ({"kind": "read", "returns": {"rows": "SELECT load_extension('x')"}}, "not authorized"),
+        ({"kind": "read", "returns": {"rows": "SELECT load_extension('x')"}}, "not authorized to use function"),
         ({"kind": "read", "returns": {"rows": "SELECT * FROM _changes"}}, "prohibited"),
         ({"kind": "read", "returns": {"rows": "PRAGMA table_info(books)"}}, "starts with select or with"),
-        (
-            {"kind": "read", "returns": {"rows": RECURSIVE}},
-            "not authorized",
-        ),
         ({"kind": "write", "returns": {"row": "SELECT 1"}}, "of kind 'write', but it writes to nothing"),
         (
             {"kind": "read", "steps": [{"do": "DELETE FROM loans"}], "returns": {"row": "SELECT 1"}},
@@ -187,7 +175,6 @@ def test_comments_take_no_time_however_they_stand(text: str) -> None:
     ("more", "seen"),
     [
         ({"name": "find\u200b_book"}, "names of tools and parameters are 1 to 64 letters"),
-        ({"name": "f" * 65}, "names of tools and parameters"),
         ({"parameters": {"the title": {"type": "string", "format": "text"}}}, "names of tools and parameters"),
         ({"steps": [{"let": "SELECT 1 AS one", "error": "No."}] * 65}, "65 steps, at most 64 are allowed"),
     ],
