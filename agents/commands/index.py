@@ -121,9 +121,9 @@ def corpus(name: str, fields: dict[str, str], words: int, told: Callable[[float]
         return read_corpus(Path(name), fields, words, told)
     from toolorchestra.envs.domains.frames.encyclopaedia import build as encyclopaedia
     from toolorchestra.envs.domains.frames.source import ENCYCLOPAEDIA_SEED
-    from toolorchestra.envs.domains.hle.handbook import handbook
+    from toolorchestra.envs.domains.hle.handbook import contents
 
-    embedded = {"frames": lambda: encyclopaedia(ENCYCLOPAEDIA_SEED).passages, "hle": handbook}
+    embedded = {"frames": lambda: encyclopaedia(ENCYCLOPAEDIA_SEED).passages, "hle": lambda: contents().passages}
     which = name.partition(":")[2]
     if which not in embedded:
         raise ConfigError(no_such("embedded corpus", which, embedded))

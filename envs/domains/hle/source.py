@@ -3,43 +3,43 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from functools import cache
-from types import MappingProxyType
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 
 from toolorchestra.envs.base.types import Question
-from toolorchestra.envs.domains.hle.handbook import handbook
-from toolorchestra.envs.domains.hle.subjects_code import code_tracing, graph_algorithms, logic
-from toolorchestra.envs.domains.hle.subjects_form import LEVELS
-from toolorchestra.envs.domains.hle.subjects_math import combinatorics, linear_algebra, number_theory, probability
-from toolorchestra.envs.domains.hle.subjects_science import calendar_astronomy, chemistry, physics
+from toolorchestra.envs.domains.hle.handbook import contents
+from toolorchestra.envs.domains.hle.subjects_code import CODE_TRACING, GRAPH_ALGORITHMS, LOGIC
+from toolorchestra.envs.domains.hle.subjects_form import LEVELS, Drafter, Family, pose
+from toolorchestra.envs.domains.hle.subjects_math import COMBINATORICS, LINEAR_ALGEBRA, NUMBER_THEORY, PROBABILITY
+from toolorchestra.envs.domains.hle.subjects_science import CALENDAR_ASTRONOMY, CHEMISTRY, PHYSICS
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.retrieval.bm25 import Bm25
 
-SUBJECTS: Mapping[str, Callable[[random.Random, int], Question]] = MappingProxyType(
-    {
-        "number theory": number_theory,
-        "combinatorics": combinatorics,
-        "linear algebra": linear_algebra,
-        "probability": probability,
-        "physics": physics,
-        "chemistry": chemistry,
-        "calendar astronomy": calendar_astronomy,
-        "code tracing": code_tracing,
-        "graph algorithms": graph_algorithms,
-        "logic": logic,
-    }
-)
+_DRAFTERS: Mapping[str, tuple[Family, Sequence[Drafter]]] = {
+    "number theory": ("math", NUMBER_THEORY),
+    "combinatorics": ("math", COMBINATORICS),
+    "linear algebra": ("math", LINEAR_ALGEBRA),
+    "probability": ("math", PROBABILITY),
+    "physics": ("science", PHYSICS),
+    "chemistry": ("science", CHEMISTRY),
+    "calendar astronomy": ("science", CALENDAR_ASTRONOMY),
+    "code tracing": ("code", CODE_TRACING),
+    "graph algorithms": ("code", GRAPH_ALGORITHMS),
+    "logic": ("logic", LOGIC),
+}
+SUBJECTS: Mapping[str, Callable[[random.Random, int], Question]] = {
+    subject: partial(pose, subject, *drafters) for subject, drafters in _DRAFTERS.items()
+}
+"""Draws a question of the subject, at a level."""
 LEVEL_WEIGHTS = (1, 2, 3, 4, 4)
 """How often each level is drawn: mostly hard, since easy questions leave nothing to route."""
-LOOKED_UP = ("physics", "chemistry", "calendar astronomy")
-_WEIGHTS = tuple(2 if subject in LOOKED_UP else 1 for subject in SUBJECTS)
-"""The subjects whose constants must be looked up come twice as often: nearly half of the questions need a search."""
+_WEIGHTS = tuple(2 if family == "science" else 1 for family, _ in _DRAFTERS.values())
+"""The sciences, whose constants must be looked up, come twice as often: nearly half of the questions need a search."""
 
 
 @cache
 def _index() -> Bm25:
-    return Bm25(handbook())
+    return Bm25(contents().passages)
 
 
 class HleSource(QaSource):

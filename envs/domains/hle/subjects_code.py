@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import combinations, permutations
+from itertools import chain, combinations, permutations
 from typing import Final, NamedTuple
 
-from toolorchestra.envs.base.types import Question
-from toolorchestra.envs.domains.hle.subjects_form import Drafter, SubjectDraft, integer, pose, string
+from toolorchestra.envs.domains.hle.subjects_form import Drafter, SubjectDraft, integer, string
 
 Edges = dict[tuple[str, str], int]
 
@@ -17,102 +16,71 @@ _MODULI: Final = (521, 607, 701, 809, 907, 997)
 _FAR: Final = 10**9
 
 
-def code_tracing(rng: random.Random, level: int) -> Question:
-    """What a short Python program prints."""
-    return pose(rng, "code tracing", "code", level, _CODE_TRACING)
-
-
-def graph_algorithms(rng: random.Random, level: int) -> Question:
-    """Shortest paths, spanning trees, flows and tours of weighted graphs."""
-    return pose(rng, "graph algorithms", "code", level, _GRAPH_ALGORITHMS)
-
-
-def _traced(rng: random.Random, lines: Iterable[str], run: Callable[[int], int], rounds: int) -> SubjectDraft:
-    """A tracing question; `run` mirrors the program with any number of rounds."""
-    ask = rng.choice(
-        (
-            "What does this Python program print? Answer with the integer.",
-            "Trace the following Python program and give the integer that it prints.",
-        )
+def _traced(rng: random.Random, program: Callable[[object], str], shown: int, *others: int) -> SubjectDraft:
+    """A tracing question about a program with one number in it. Its decoys are what it prints with other numbers."""
+    texts = (
+        "What does this Python program print? Answer with the integer.",
+        "Trace the following Python program and give the integer that it prints.",
     )
-    body = "\n".join((ask, "```python", *lines, "```"))
-    return integer(body, run(rounds), (run(rounds - 1), run(rounds + 1), run(rounds) + 1))
+    code, printed = compile(program("number"), "", "exec"), list[int]()
+    for number in (shown, *(others or (shown - 1, shown + 1))):
+        exec(code, {"print": printed.append, "number": number})
+    body = f"{rng.choice(texts)}\n```python\n{program(shown)}\n```"
+    return integer(body, printed[0], (*printed[1:], printed[0] + 1))
 
 
 def _one_line(rng: random.Random) -> SubjectDraft:
     x, a, b, p = rng.randint(100, 999), rng.randint(12, 99), rng.randint(100, 999), rng.choice(_MODULI)
-
-    def run(rounds: int) -> int:
-        return (x * a + b * rounds) % p
-
-    return _traced(rng, (f"x = {x}", f"x = (x * {a} + {b}) % {p}", "print(x)"), run, 1)
+    return _traced(rng, lambda added: f"x = {x}\nx = (x * {a} + {added}) % {p}\nprint(x)", b, 0, 2 * b)
 
 
 def _plain_loop(rng: random.Random) -> SubjectDraft:
     x, a, rounds, p = rng.randint(100, 999), rng.randint(12, 99), rng.randint(3, 4), rng.choice(_MODULI)
 
-    def run(rounds: int) -> int:
-        value = x
-        for i in range(1, rounds + 1):
-            value = (value * a + i) % p
-        return value
+    def program(end: object) -> str:
+        return f"""\
+x = {x}
+for i in range(1, {end}):
+    x = (x * {a} + i) % {p}
+print(x)"""
 
-    lines = (f"x = {x}", f"for i in range(1, {rounds + 1}):", f"    x = (x * {a} + i) % {p}", "print(x)")
-    return _traced(rng, lines, run, rounds)
+    return _traced(rng, program, rounds + 1)
 
 
 def _branching_loop(rng: random.Random) -> SubjectDraft:
     x, y, a, b = rng.randint(100, 999), rng.randint(100, 999), rng.randint(12, 99), rng.randint(12, 99)
     p, parts, rounds = rng.choice(_MODULI), rng.randint(2, 4), rng.randint(6, 8)
 
-    def run(rounds: int) -> int:
-        first, second = x, y
-        for i in range(rounds):
-            if first % parts == 0:
-                first, second = second + i, first
-            else:
-                first = (first * a + second) % p
-                second = (second ^ first) + b
-        return first + second
+    def program(rounds: object) -> str:
+        return f"""\
+x, y = {x}, {y}
+for i in range({rounds}):
+    if x % {parts} == 0:
+        x, y = y + i, x
+    else:
+        x = (x * {a} + y) % {p}
+        y = (y ^ x) + {b}
+print(x + y)"""
 
-    lines = (
-        f"x, y = {x}, {y}",
-        f"for i in range({rounds}):",
-        f"    if x % {parts} == 0:",
-        "        x, y = y + i, x",
-        "    else:",
-        f"        x = (x * {a} + y) % {p}",
-        f"        y = (y ^ x) + {b}",
-        "print(x + y)",
-    )
-    return _traced(rng, lines, run, rounds)
+    return _traced(rng, program, rounds)
 
 
 def _queue_loop(rng: random.Random) -> SubjectDraft:
     start = [rng.randint(10, 99) for _ in range(5)]
     a, b, p, rounds = rng.randint(3, 19), rng.randint(12, 99), rng.choice(_MODULI), rng.randint(11, 15)
 
-    def run(rounds: int) -> int:
-        queue = list(start)
-        for i in range(rounds):
-            head = queue.pop(0)
-            if head > queue[i % 4]:
-                queue.append((head * a + queue[0]) % p)
-            else:
-                queue.insert(1, head + b)
-        return queue[0] + 2 * queue[2] + 3 * queue[4]
+    def program(rounds: object) -> str:
+        return f"""\
+q = {start}
+for i in range({rounds}):
+    head = q.pop(0)
+    if head > q[i % 4]:
+        q.append((head * {a} + q[0]) % {p})
+    else:
+        q.insert(1, head + {b})
+print(q[0] + 2 * q[2] + 3 * q[4])"""
 
-    lines = (
-        f"q = {start}",
-        f"for i in range({rounds}):",
-        "    head = q.pop(0)",
-        "    if head > q[i % 4]:",
-        f"        q.append((head * {a} + q[0]) % {p})",
-        "    else:",
-        f"        q.insert(1, head + {b})",
-        "print(q[0] + 2 * q[2] + 3 * q[4])",
-    )
-    return _traced(rng, lines, run, rounds)
+    return _traced(rng, program, rounds)
 
 
 def _permuting_loop(rng: random.Random) -> SubjectDraft:
@@ -120,31 +88,20 @@ def _permuting_loop(rng: random.Random) -> SubjectDraft:
     a, b, p, rounds = rng.randint(3, 19), rng.randint(12, 99), rng.choice(_MODULI), rng.randint(22, 30)
     shift = rng.randint(1, 5)
 
-    def run(rounds: int) -> int:
-        v = list(start)
-        for i in range(rounds):
-            k, j = i % 6, v[i % 6] % 6
-            if v[j] % 2 == 0:
-                v[k], v[j] = v[j] + 1, (v[k] * a + i) % p
-            else:
-                v[j] = (v[j] ^ v[(i + shift) % 6]) + b
-            if i % 7 == 6:
-                v = v[::-1]
-        return sum(n * value for n, value in enumerate(v, 1)) % 9973
+    def program(rounds: object) -> str:
+        return f"""\
+v = {start}
+for i in range({rounds}):
+    k, j = i % 6, v[i % 6] % 6
+    if v[j] % 2 == 0:
+        v[k], v[j] = v[j] + 1, (v[k] * {a} + i) % {p}
+    else:
+        v[j] = (v[j] ^ v[(i + {shift}) % 6]) + {b}
+    if i % 7 == 6:
+        v = v[::-1]
+print(sum(n * x for n, x in enumerate(v, 1)) % 9973)"""
 
-    lines = (
-        f"v = {start}",
-        f"for i in range({rounds}):",
-        "    k, j = i % 6, v[i % 6] % 6",
-        "    if v[j] % 2 == 0:",
-        f"        v[k], v[j] = v[j] + 1, (v[k] * {a} + i) % {p}",
-        "    else:",
-        f"        v[j] = (v[j] ^ v[(i + {shift}) % 6]) + {b}",
-        "    if i % 7 == 6:",
-        "        v = v[::-1]",
-        "print(sum(n * x for n, x in enumerate(v, 1)) % 9973)",
-    )
-    return _traced(rng, lines, run, rounds)
+    return _traced(rng, program, rounds)
 
 
 def _graph(rng: random.Random, nodes: str, edges: int) -> Edges:
@@ -174,27 +131,23 @@ def _distances(edges: Edges, start: str) -> dict[str, int]:
 def _shortest_path(rng: random.Random) -> SubjectDraft:
     # Without the direct road, whose length would be a good guess.
     edges = {(a, b): rng.randint(101, 999) for a, b in combinations("ABCD", 2) if (a, b) != ("A", "D")}
-    body = rng.choice(
-        (
-            f"Two-way roads join four towns, with lengths in km: {_listed(edges)}. How many km long is the shortest "
-            "way from A to D? Answer with an integer.",
-            f"An undirected graph has the weighted edges {_listed(edges)}. What is the distance from A to D, the least "
-            "total weight of a path? Answer with an integer.",
-        )
+    texts = (
+        f"Two-way roads join four towns, with lengths in km: {_listed(edges)}. How many km long is the shortest "
+        "way from A to D? Answer with an integer.",
+        f"An undirected graph has the weighted edges {_listed(edges)}. What is the distance from A to D, the least "
+        "total weight of a path? Answer with an integer.",
     )
     value, weights = _distances(edges, "A")["D"], list(edges.values())
-    return integer(body, value, (value + min(weights), weights[0] + weights[-1], max(weights)))
+    return integer(rng.choice(texts), value, (value + min(weights), weights[0] + weights[-1], max(weights)))
 
 
 def _spanning_tree(rng: random.Random) -> SubjectDraft:
     edges = _graph(rng, "ABCDEF", 9)
-    body = rng.choice(
-        (
-            f"Cables may be laid between six huts at these costs: {_listed(edges)}. What is the least total cost of a "
-            "net that links all huts? Answer with an integer.",
-            f"An undirected graph has the weighted edges {_listed(edges)}. What is the total weight of its minimum "
-            "spanning tree? Answer with an integer.",
-        )
+    texts = (
+        f"Cables may be laid between six huts at these costs: {_listed(edges)}. What is the least total cost of a "
+        "net that links all huts? Answer with an integer.",
+        f"An undirected graph has the weighted edges {_listed(edges)}. What is the total weight of its minimum "
+        "spanning tree? Answer with an integer.",
     )
     group = {node: node for node in "ABCDEF"}
     value = 0
@@ -204,60 +157,57 @@ def _spanning_tree(rng: random.Random) -> SubjectDraft:
             old, new = group[a], group[b]
             group = {node: new if name == old else name for node, name in group.items()}
     cheapest = sorted(edges.values())
-    return integer(body, value, (sum(cheapest[:5]), sum(cheapest[:6]), sum(_distances(edges, "A").values())))
+    return integer(
+        rng.choice(texts), value, (sum(cheapest[:5]), sum(cheapest[:6]), sum(_distances(edges, "A").values()))
+    )
 
 
 def _maximum_flow(rng: random.Random) -> SubjectDraft:
     edges = _graph(rng, "ABCDEF", 11)
-    body = rng.choice(
-        (
-            f"One-way pipes, with capacities in litres a second: {_listed(edges, '>')}. "
-            "How many litres a second can at most flow from A to F? Answer with an integer.",
-            f"A directed network has the arcs and capacities {_listed(edges, '>')}. "
-            "What is the value of a maximum flow from A to F? Answer with an integer.",
-        )
+    texts = (
+        f"One-way pipes, with capacities in litres a second: {_listed(edges, '>')}. "
+        "How many litres a second can at most flow from A to F? Answer with an integer.",
+        f"A directed network has the arcs and capacities {_listed(edges, '>')}. "
+        "What is the value of a maximum flow from A to F? Answer with an integer.",
     )
     inner = [set(kept) for size in range(5) for kept in combinations("BCDE", size)]
     cuts = [sum(w for (a, b), w in edges.items() if a in {"A", *s} and b not in {"A", *s}) for s in inner]
     source, sink = (sum(w for pair, w in edges.items() if node in pair) for node in "AF")
-    return integer(body, min(cuts), (source, sink, sorted(cuts)[1]))
+    return integer(rng.choice(texts), min(cuts), (source, sink, sorted(cuts)[1]))
 
 
 def _distance_sum(rng: random.Random) -> SubjectDraft:
     edges = _graph(rng, "ABCDEFGH", 14)
-    body = rng.choice(
-        (
-            f"Two-way roads, with lengths in km: {_listed(edges)}. Add up the lengths of the shortest ways from A to "
-            "each of the seven other towns. How many km is that? Answer with an integer.",
-            f"In the undirected graph with weighted edges {_listed(edges)}, what is the sum of the distances (least "
-            "total weights) from A to all other nodes? Answer with an integer.",
-        )
+    texts = (
+        f"Two-way roads, with lengths in km: {_listed(edges)}. Add up the lengths of the shortest ways from A to "
+        "each of the seven other towns. How many km is that? Answer with an integer.",
+        f"In the undirected graph with weighted edges {_listed(edges)}, what is the sum of the distances (least "
+        "total weights) from A to all other nodes? Answer with an integer.",
     )
     reach = _distances(edges, "A")
     direct = sum(weight for pair, weight in edges.items() if "A" in pair)
-    return integer(body, sum(reach.values()), (sum(_distances(edges, "B").values()), direct, max(reach.values())))
+    return integer(
+        rng.choice(texts), sum(reach.values()), (sum(_distances(edges, "B").values()), direct, max(reach.values()))
+    )
 
 
 def _visiting_route(rng: random.Random) -> SubjectDraft:
     edges = _graph(rng, "ABCDEFGHI", 16)
     stops = sorted(rng.sample("BCDEFGH", 3))
     listed = f"{stops[0]}, {stops[1]} and {stops[2]}"
-    body = rng.choice(
-        (
-            f"Two-way roads, with lengths in km: {_listed(edges)}. A carrier goes from A to I and must call at "
-            f"{listed}, in any order; roads may be used again. How many km is the shortest trip? Answer with an "
-            "integer.",
-            f"In the undirected graph with weighted edges {_listed(edges)}, what is the least total weight of a walk "
-            f"from A to I which visits {listed} in any order (repeats allowed)? Answer with an integer.",
-        )
+    texts = (
+        f"Two-way roads, with lengths in km: {_listed(edges)}. A carrier goes from A to I and must call at {listed}, "
+        "in any order; roads may be used again. How many km is the shortest trip? Answer with an integer.",
+        f"In the undirected graph with weighted edges {_listed(edges)}, what is the least total weight of a walk "
+        f"from A to I which visits {listed} in any order (repeats allowed)? Answer with an integer.",
     )
     reach = {node: _distances(edges, node) for node in ("A", *stops)}
     trips = [reach["A"][a] + reach[a][b] + reach[b][c] + reach[c]["I"] for a, b, c in permutations(stops)]
-    return integer(body, min(trips), (trips[0], reach["A"]["I"], max(trips)))
+    return integer(rng.choice(texts), min(trips), (trips[0], reach["A"]["I"], max(trips)))
 
 
-_CODE_TRACING: Final = (_one_line, _plain_loop, _branching_loop, _queue_loop, _permuting_loop)
-_GRAPH_ALGORITHMS: Final = (_shortest_path, _spanning_tree, _maximum_flow, _distance_sum, _visiting_route)
+CODE_TRACING: Final = (_one_line, _plain_loop, _branching_loop, _queue_loop, _permuting_loop)
+GRAPH_ALGORITHMS: Final = (_shortest_path, _spanning_tree, _maximum_flow, _distance_sum, _visiting_route)
 
 
 Places = tuple[int, ...]
@@ -272,20 +222,12 @@ class _Clue(NamedTuple):
 ClueMaker = Callable[[random.Random, Places], _Clue]
 
 _MOST_TRIES: Final = 60
-
-
-def logic(rng: random.Random, level: int) -> Question:
-    """Orderings of six or seven items from clues."""
-    return pose(rng, "logic", "logic", level, _LOGIC)
+_LETTERS: Final = "ABCDEFG"
 
 
 @lru_cache(maxsize=4)
 def _all_places(size: int) -> tuple[Places, ...]:
     return tuple(permutations(range(size)))
-
-
-def _letter(item: int) -> str:
-    return chr(ord("A") + item)
 
 
 def _pair(rng: random.Random, truth: Places) -> tuple[int, int]:
@@ -300,29 +242,24 @@ def _fixed(rng: random.Random, truth: Places) -> _Clue:
 
 def _place_of(item: int, truth: Places) -> _Clue:
     place = truth[item]
-    return _Clue(f"{_letter(item)} is in place {place + 1}", lambda p: p[item] == place)
-
-
-def _telling_place_of(item: int) -> ClueMaker:
-    return lambda _, truth: _place_of(item, truth)
+    return _Clue(f"{_LETTERS[item]} is in place {place + 1}", lambda p: p[item] == place)
 
 
 def _before(rng: random.Random, truth: Places) -> _Clue:
     a, b = _pair(rng, truth)
-    return _Clue(f"{_letter(a)} is somewhere left of {_letter(b)}", lambda p: p[a] < p[b])
+    return _Clue(f"{_LETTERS[a]} is somewhere left of {_LETTERS[b]}", lambda p: p[a] < p[b])
 
 
 def _beside(rng: random.Random, truth: Places) -> _Clue:
-    item = rng.randrange(len(truth))
-    others = [other for other in range(len(truth)) if abs(truth[other] - truth[item]) == 1]
-    a, b = item, rng.choice(others)
-    return _Clue(f"{_letter(a)} and {_letter(b)} are neighbours", lambda p: abs(p[a] - p[b]) == 1)
+    a = rng.randrange(len(truth))
+    b = rng.choice([other for other in range(len(truth)) if abs(truth[other] - truth[a]) == 1])
+    return _Clue(f"{_LETTERS[a]} and {_LETTERS[b]} are neighbours", lambda p: abs(p[a] - p[b]) == 1)
 
 
 def _gap(rng: random.Random, truth: Places) -> _Clue:
     a, b = _pair(rng, truth)
     steps = truth[b] - truth[a]
-    text = f"{steps - 1} of the others are between {_letter(a)} and {_letter(b)}"
+    text = f"{steps - 1} of the others are between {_LETTERS[a]} and {_LETTERS[b]}"
     return _Clue(text, lambda p: abs(p[a] - p[b]) == steps)
 
 
@@ -330,7 +267,7 @@ def _apart(rng: random.Random, truth: Places) -> _Clue:
     a, b = _pair(rng, truth)
     if truth[b] - truth[a] == 1:
         return _beside(rng, truth)
-    return _Clue(f"{_letter(a)} and {_letter(b)} are not neighbours", lambda p: abs(p[a] - p[b]) != 1)
+    return _Clue(f"{_LETTERS[a]} and {_LETTERS[b]} are not neighbours", lambda p: abs(p[a] - p[b]) != 1)
 
 
 def _agreement(rng: random.Random, truth: Places) -> _Clue:
@@ -338,14 +275,13 @@ def _agreement(rng: random.Random, truth: Places) -> _Clue:
     a, b, c, d = rng.sample(range(len(truth)), 4)
     if (truth[a] < truth[b]) != (truth[c] < truth[d]):
         c, d = d, c
-    left, right = f"{_letter(a)} is left of {_letter(b)}", f"{_letter(c)} is left of {_letter(d)}"
+    left, right = f"{_LETTERS[a]} is left of {_LETTERS[b]}", f"{_LETTERS[c]} is left of {_LETTERS[d]}"
     return _Clue(f"{left} exactly if {right}", lambda p: (p[a] < p[b]) == (p[c] < p[d]))
 
 
 def _middle(rng: random.Random, truth: Places) -> _Clue:
     a, b, c = sorted(rng.sample(range(len(truth)), 3), key=lambda item: truth[item])
-    outer = sorted((a, c))
-    text = f"{_letter(b)} is somewhere between {_letter(outer[0])} and {_letter(outer[1])}"
+    text = f"{_LETTERS[b]} is somewhere between {_LETTERS[min(a, c)]} and {_LETTERS[max(a, c)]}"
     return _Clue(text, lambda p: p[a] < p[b] < p[c] or p[c] < p[b] < p[a])
 
 
@@ -354,49 +290,32 @@ def _ordering(rng: random.Random, size: int, makers: Sequence[ClueMaker]) -> Sub
     truth = rng.choice(_all_places(size))
     left: Sequence[Places] = _all_places(size)
     clues: list[str] = []
-    tries = [makers[index % len(makers)] for index in range(_MOST_TRIES)]
+    tries = (makers[index % len(makers)](rng, truth) for index in range(_MOST_TRIES))
     # The places of all items decide every ordering, so the search below always ends with one.
-    certain: list[ClueMaker] = [_telling_place_of(item) for item in range(size)]
-    for maker in (*tries, *certain):
-        clue = maker(rng, truth)
+    for clue in chain(tries, (_place_of(item, truth) for item in range(size))):
         kept = [places for places in left if clue.holds(places)]
         if len(kept) < len(left):
             left, clues = kept, [*clues, clue.text]
         if len(left) == 1:
             break
     rng.shuffle(clues)
-    return _worded(rng, truth, clues)
-
-
-def _worded(rng: random.Random, truth: Places, clues: Sequence[str]) -> SubjectDraft:
-    size = len(truth)
-    items = ", ".join(map(_letter, range(size)))
-    body = rng.choice(
-        (
-            f"{size} books, {items}, stand on a shelf. The places are numbered from 1 at the left.",
-            f"Runners {items} stand in a row of {size}, in places that count from 1 at the left.",
-        )
+    items, told = ", ".join(_LETTERS[:size]), "; ".join(clues)
+    texts = (
+        f"{size} books, {items}, stand on a shelf. The places are numbered from 1 at the left.",
+        f"Runners {items} stand in a row of {size}, in places that count from 1 at the left.",
     )
     ask = "Answer with all the letters from left to right, in the form B, A, ..."
-    told = "; ".join(clues)
-    row = sorted(range(size), key=lambda item: truth[item])
-    wrong = []
-    for first in rng.sample(range(size - 1), 3):
-        swapped = list(row)
-        swapped[first], swapped[first + 1] = swapped[first + 1], swapped[first]
-        wrong.append(_spelt(swapped))
-    return string(f"{body} It is known that: {told}. {ask}", _spelt(row), wrong)
-
-
-def _spelt(row: Sequence[int]) -> str:
-    return ", ".join(map(_letter, row))
+    body = f"{rng.choice(texts)} It is known that: {told}. {ask}"
+    row = [_LETTERS[item] for item in sorted(range(size), key=lambda item: truth[item])]
+    swapped = ([*row[:k], row[k + 1], row[k], *row[k + 2 :]] for k in rng.sample(range(size - 1), 3))
+    return string(body, ", ".join(row), map(", ".join, swapped))
 
 
 def _drafter(size: int, *makers: ClueMaker) -> Drafter:
     return lambda rng: _ordering(rng, size, makers)
 
 
-_LOGIC: Final = (
+LOGIC: Final = (
     _drafter(6, _fixed),
     _drafter(6, _fixed, _before, _fixed, _beside),
     _drafter(6, _gap, _before, _beside),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from itertools import chain, count
@@ -32,10 +32,8 @@ class SubjectDraft(NamedTuple):
 Drafter = Callable[[random.Random], SubjectDraft]
 
 
-def pose(rng: random.Random, subject: str, family: Family, level: int, drafters: Sequence[Drafter]) -> Question:
+def pose(subject: str, family: Family, drafters: Sequence[Drafter], rng: random.Random, level: int) -> Question:
     """Draw the question of this level; `drafters` holds one drafter a level."""
-    if level not in LEVELS:
-        raise ValueError(f"level: expected one of {LEVELS}, got {level!r}; pass an integer from LEVELS")
     draft = drafters[level - 1](rng)
     return Question(
         text=f"Subject: {subject}. Level {level} of {LEVELS[-1]}.\n{draft.body}",
@@ -49,18 +47,17 @@ def pose(rng: random.Random, subject: str, family: Family, level: int, drafters:
     )
 
 
-def either(rng: random.Random, *drafters: Drafter) -> SubjectDraft:
-    """The draft of one drafter drawn at random."""
-    return rng.choice(drafters)(rng)
+def either(*drafters: Drafter) -> Drafter:
+    """A drafter that draws which of these drafts."""
+    return lambda rng: rng.choice(drafters)(rng)
 
 
 def integer(body: str, value: int, wrong: Iterable[int], facts: tuple[Fact, ...] = ()) -> SubjectDraft:
     """A draft whose answer is an exact integer."""
     offsets = (value + sign * step for step in count(1) for sign in (1, -1))
     # The size of a count is never negative, so a negative decoy would give itself away.
-    candidates = (number for number in chain(wrong, offsets) if value < 0 or number >= 0)
-    decoys = _distinct(str(value), map(str, candidates))
-    return SubjectDraft(body, Answer(text=str(value), kind="number"), decoys, facts)
+    candidates = (str(number) for number in chain(wrong, offsets) if value < 0 or number >= 0)
+    return SubjectDraft(body, Answer(text=str(value), kind="number"), _decoys(str(value), candidates), facts)
 
 
 def decimal(body: str, value: float, unit: str, wrong: Iterable[float], facts: tuple[Fact, ...]) -> SubjectDraft:
@@ -69,37 +66,31 @@ def decimal(body: str, value: float, unit: str, wrong: Iterable[float], facts: t
     for number in chain(wrong, (value * factor for factor in (2.0, 0.5, 1.1, 0.9, 4.0))):
         if number > 0 and all(abs(number / other - 1.0) > DECOY_RELATIVE_DISTANCE for other in kept):
             kept.append(number)
-    right, *decoys = (four_significant_digits(number) for number in kept[: 1 + DECOYS_PER_QUESTION])
+    shown = (Decimal(f"{number:.3e}") for number in kept[: 1 + DECOYS_PER_QUESTION])
+    right, *decoys = (format(number, "f") for number in shown)  # never with an exponent
     answer = Answer(text=right, kind="number", tolerance=DECIMAL_TOLERANCE, unit=unit)
-    return SubjectDraft(body, answer, tuple(decoys), facts)
+    return SubjectDraft(f"{body} Answer in {unit}, to four significant digits.", answer, tuple(decoys), facts)
 
 
 def fraction(body: str, value: Fraction, wrong: Iterable[Fraction]) -> SubjectDraft:
     """A draft whose answer is a probability as a fraction in lowest terms."""
     shifted = (Fraction(value.numerator, value.denominator + step) for step in count(1))
     candidates = (number for number in chain(wrong, (1 - value,), shifted) if 0 < number < 1)
-    return SubjectDraft(body, Answer(text=str(value), kind="exact"), _distinct(str(value), map(str, candidates)))
+    body += " Answer with a fraction in lowest terms, such as 7/36."
+    return string(body, str(value), map(str, candidates))
 
 
 def string(body: str, text: str, wrong: Iterable[str]) -> SubjectDraft:
     """A draft whose answer is an exact string."""
-    return SubjectDraft(body, Answer(text=text, kind="exact"), _distinct(text, wrong))
+    return SubjectDraft(body, Answer(text=text, kind="exact"), _decoys(text, wrong))
 
 
-def four_significant_digits(value: float) -> str:
-    """`value` in plain notation, never with an exponent."""
-    return format(Decimal(f"{value:.3e}"), "f")
-
-
-def _distinct(right: str, candidates: Iterable[str]) -> tuple[str, ...]:
-    return tuple(_first_new(iter(candidates), right))
-
-
-def _first_new(candidates: Iterator[str], right: str) -> Iterator[str]:
-    seen = {right}
+def _decoys(right: str, candidates: Iterable[str]) -> tuple[str, ...]:
+    """The first three candidates that are neither right nor the same."""
+    chosen: list[str] = []
     for candidate in candidates:
-        if candidate not in seen:
-            seen.add(candidate)
-            yield candidate
-        if len(seen) > DECOYS_PER_QUESTION:
-            return
+        if candidate not in (right, *chosen):
+            chosen.append(candidate)
+        if len(chosen) == DECOYS_PER_QUESTION:
+            break
+    return tuple(chosen)

@@ -7,22 +7,10 @@ import random
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.hle.handbook import Calendar, Element, Material, Planet, contents
-from toolorchestra.envs.domains.hle.subjects_form import SubjectDraft, decimal, either, integer, pose
+from toolorchestra.envs.domains.hle.subjects_form import SubjectDraft, decimal, either, integer
 
-_FOUR_DIGITS = "to four significant digits"
 _OXYGEN_G_PER_MOL = 16.0
-
-
-def physics(rng: random.Random, level: int) -> Question:
-    """Mechanics, fluids and heat on fictional planets with fictional materials."""
-    return pose(rng, "physics", "science", level, _PHYSICS)
-
-
-def chemistry(rng: random.Random, level: int) -> Question:
-    """Masses and yields of compounds of fictional elements."""
-    return pose(rng, "chemistry", "science", level, _CHEMISTRY)
 
 
 def _planet(rng: random.Random) -> tuple[Planet, float]:
@@ -48,7 +36,7 @@ def _weight(rng: random.Random) -> SubjectDraft:
     (planet, gravity), mass_kg = _planet(rng), rng.randint(11, 900)
     body = (
         f"A crate with a mass of {mass_kg} kg stands on the surface of the planet {planet.name}. "
-        f"What is its weight there? Answer in N, {_FOUR_DIGITS}."
+        "What is its weight there?"
     )
     wrong = (mass_kg * 9.81, mass_kg / gravity, mass_kg * gravity / 1_000)
     return decimal(body, mass_kg * gravity, "N", wrong, (planet.gravity_m_per_s2.fact,))
@@ -56,10 +44,7 @@ def _weight(rng: random.Random) -> SubjectDraft:
 
 def _block_mass(rng: random.Random) -> SubjectDraft:
     (solid, density), litres = _solid(rng), rng.randint(11, 900)
-    body = (
-        f"What is the mass of a solid block of {solid.name} with a volume of {litres} litres? "
-        f"Answer in kg, {_FOUR_DIGITS}."
-    )
+    body = f"What is the mass of a solid block of {solid.name} with a volume of {litres} litres?"
     value = density * litres / 1_000
     return decimal(body, value, "kg", (value * 10, litres * 1.0, value / 10), (solid.density_kg_per_m3.fact,))
 
@@ -68,7 +53,7 @@ def _fall_speed(rng: random.Random) -> SubjectDraft:
     (planet, gravity), height_m = _planet(rng), rng.randint(3, 900)
     body = (
         f"A stone is dropped from rest from a height of {height_m} m above the ground of the planet {planet.name}, "
-        f"which has no air. How fast is it when it lands? Answer in m/s, {_FOUR_DIGITS}."
+        "which has no air. How fast is it when it lands?"
     )
     wrong = (math.sqrt(gravity * height_m), math.sqrt(2 * 9.81 * height_m), 2 * gravity * height_m)
     return decimal(body, math.sqrt(2 * gravity * height_m), "m/s", wrong, (planet.gravity_m_per_s2.fact,))
@@ -78,7 +63,7 @@ def _swings(rng: random.Random) -> SubjectDraft:
     (planet, gravity), length_cm, swings = _planet(rng), rng.randint(20, 900), rng.randint(3, 60)
     body = (
         f"A simple pendulum of length {length_cm} cm makes small swings on the planet {planet.name}. "
-        f"How long do {swings} full periods take? Answer in s, {_FOUR_DIGITS}."
+        f"How long do {swings} full periods take?"
     )
     period_s = 2 * math.pi * math.sqrt(length_cm / 100 / gravity)
     wrong = (swings * period_s / 2, swings * period_s * 10, swings * period_s * math.sqrt(gravity / 9.81))
@@ -90,8 +75,7 @@ def _column_pressure(rng: random.Random) -> SubjectDraft:
     depth_m, floor_m2 = rng.randint(2, 90), rng.randint(3, 60)
     body = (
         f"On the planet {planet.name} a tank is filled with {liquid.name} to a depth of {depth_m} m. Its flat floor "
-        f"has an area of {floor_m2} m². With what force does the liquid alone press on the floor? "
-        f"Answer in kN, {_FOUR_DIGITS}."
+        f"has an area of {floor_m2} m². With what force does the liquid alone press on the floor?"
     )
     value = density * gravity * depth_m * floor_m2 / 1_000
     facts = (planet.gravity_m_per_s2.fact, liquid.density_kg_per_m3.fact)
@@ -102,7 +86,7 @@ def _sphere_weight(rng: random.Random) -> SubjectDraft:
     (planet, gravity), (solid, density), radius_cm = _planet(rng), _solid(rng), rng.randint(4, 60)
     body = (
         f"A solid sphere of {solid.name} has a radius of {radius_cm} cm. What does it weigh on the surface of the "
-        f"planet {planet.name}? Answer in N, {_FOUR_DIGITS}."
+        f"planet {planet.name}?"
     )
     value = _sphere_m3(radius_cm) * density * gravity
     facts = (solid.density_kg_per_m3.fact, planet.gravity_m_per_s2.fact)
@@ -115,7 +99,7 @@ def _spring(rng: random.Random) -> SubjectDraft:
     body = (
         f"A cube of {solid.name} with edges of {edge_cm} cm, of whose volume {holes} % has been drilled away, hangs at "
         f"rest from a spring of stiffness {stiffness} N/cm on the planet {planet.name}. "
-        f"By how much is the spring stretched? Answer in cm, {_FOUR_DIGITS}."
+        "By how much is the spring stretched?"
     )
     value = (edge_cm / 100) ** 3 * (1 - holes / 100) * density * gravity / stiffness
     facts = (solid.density_kg_per_m3.fact, planet.gravity_m_per_s2.fact)
@@ -128,7 +112,7 @@ def _heating(rng: random.Random) -> SubjectDraft:
     body = (
         f"On the planet {planet.name} a block of {solid.name} is lifted and dropped {drops} times from a height of "
         f"{height_m} m. At each impact {lost} % of the energy leaves the block; all the rest warms it. By how much "
-        f"does its temperature rise in all, without other losses? Answer in K, {_FOUR_DIGITS}."
+        "does its temperature rise in all, without other losses?"
     )
     capacity = solid.specific_heat_j_per_kg_k
     value = drops * gravity * height_m * (1 - lost / 100) / capacity.value
@@ -142,7 +126,7 @@ def _sinking(rng: random.Random) -> SubjectDraft:
     body = (
         f"A ball of {solid.name}, of whose volume {holes} % is closed empty cavities, is released at rest in deep "
         f"{liquid.name} on the planet {planet.name}. Without drag or added mass, how fast is it after sinking "
-        f"{depth_m} m? Answer in m/s, {_FOUR_DIGITS}."
+        f"{depth_m} m?"
     )
 
     def speed(mean: float, fluid: float) -> float:
@@ -160,7 +144,7 @@ def _spring_in_liquid(rng: random.Random) -> SubjectDraft:
     body = (
         f"On the planet {planet.name} a solid sphere of {solid.name} with a radius of {radius_cm} cm hangs at rest "
         f"from a spring of stiffness {stiffness} N/cm, with {under} % of its volume immersed in {liquid.name}. "
-        f"By how much is the spring stretched? Answer in cm, {_FOUR_DIGITS}."
+        "By how much is the spring stretched?"
     )
     scale = _sphere_m3(radius_cm) * gravity / stiffness
     value = scale * (density - thin * under / 100)
@@ -202,7 +186,7 @@ def _amount(rng: random.Random) -> SubjectDraft:
     )
     value = mass.value * mmol / 1_000
     wrong = (value * 10, mmol / mass.value, value / 2)
-    return decimal(f"{task} Answer in g, {_FOUR_DIGITS}.", value, "g", wrong, (mass.fact,))
+    return decimal(f"{task}", value, "g", wrong, (mass.fact,))
 
 
 def _oxide(rng: random.Random) -> SubjectDraft:
@@ -220,7 +204,7 @@ def _oxide(rng: random.Random) -> SubjectDraft:
     oxygen_g, metal_g = m * _OXYGEN_G_PER_MOL, n * mass.value
     value = sample_g * oxygen_g / (oxygen_g + metal_g)
     wrong = (sample_g - value, sample_g * m / (n + m), sample_g * oxygen_g / (oxygen_g + mass.value))
-    return decimal(f"{task} Answer in g, {_FOUR_DIGITS}.", value, "g", wrong, (mass.fact,))
+    return decimal(f"{task}", value, "g", wrong, (mass.fact,))
 
 
 def _share(rng: random.Random) -> SubjectDraft:
@@ -236,7 +220,7 @@ def _share(rng: random.Random) -> SubjectDraft:
     value = sample_g * compound.first_g / compound.molecule_g_per_mol
     wrong = (sample_g - value, sample_g * compound.atoms[0] / sum(compound.atoms), sample_g / compound.atoms[0])
     facts = tuple(element.atomic_mass_g_per_mol.fact for element in elements)
-    return decimal(f"{task} Answer in g, {_FOUR_DIGITS}.", value, "g", wrong, facts)
+    return decimal(f"{task}", value, "g", wrong, facts)
 
 
 def _limited(rng: random.Random) -> SubjectDraft:
@@ -256,7 +240,7 @@ def _limited(rng: random.Random) -> SubjectDraft:
     amounts_mol = a_g / compound.first_g, b_g / compound.second_g
     wrong = (max(amounts_mol) * per_mol * kept, min(amounts_mol) * per_mol, (a_g + b_g) * kept)
     facts = tuple(element.atomic_mass_g_per_mol.fact for element in elements)
-    return decimal(f"{task} Answer in g, {_FOUR_DIGITS}.", min(amounts_mol) * per_mol * kept, "g", wrong, facts)
+    return decimal(f"{task}", min(amounts_mol) * per_mol * kept, "g", wrong, facts)
 
 
 def _two_stages(rng: random.Random) -> SubjectDraft:
@@ -282,28 +266,23 @@ def _two_stages(rng: random.Random) -> SubjectDraft:
     value = min(kept_mol, third_mol) * per_mol
     wrong = (max(kept_mol, third_mol) * per_mol, min(made_mol, third_mol) * per_mol, value - third_g * kept_mol)
     facts = tuple(element.atomic_mass_g_per_mol.fact for element in elements)
-    return decimal(f"{task} Answer in g, {_FOUR_DIGITS}.", value, "g", wrong, facts)
+    return decimal(f"{task}", value, "g", wrong, facts)
 
 
-_PHYSICS: Final = (
-    lambda rng: either(rng, _weight, _block_mass),
-    lambda rng: either(rng, _fall_speed, _swings),
-    lambda rng: either(rng, _column_pressure, _sphere_weight),
-    lambda rng: either(rng, _spring, _heating),
-    lambda rng: either(rng, _sinking, _spring_in_liquid),
+PHYSICS: Final = (
+    either(_weight, _block_mass),
+    either(_fall_speed, _swings),
+    either(_column_pressure, _sphere_weight),
+    either(_spring, _heating),
+    either(_sinking, _spring_in_liquid),
 )
-_CHEMISTRY: Final = (_amount, _oxide, _share, _limited, _two_stages)
+CHEMISTRY: Final = (_amount, _oxide, _share, _limited, _two_stages)
 
 
 # Below the shortest month, so that a day named in a question never equals a month's length.
 _LATEST_DAY = 20
 _RULES = "Days, months and years count from 1 and there are no leap days."
 _CODE = "Answer with the integer 100·m + d for day d of month m."
-
-
-def calendar_astronomy(rng: random.Random, level: int) -> Question:
-    """Dates, intervals and full moons in fictional calendars."""
-    return pose(rng, "calendar astronomy", "science", level, _CALENDAR_ASTRONOMY)
 
 
 def _day_of_year(calendar: Calendar, month: int, day: int) -> int:
@@ -325,17 +304,17 @@ def _date(rng: random.Random, calendar: Calendar) -> tuple[int, int]:
 def _position_in_year(rng: random.Random) -> SubjectDraft:
     calendar = rng.choice(contents().calendars)
     month, day = _date(rng, calendar)
-    body = rng.choice(
-        (
-            f"Day 1 of a year in the {calendar.name} calendar is the first day of its first month. "
-            f"Which day of the year is day {day} of month {month}? Answer with an integer.",
-            f"In the {calendar.name} calendar the year opens with day 1 of the first month. "
-            f"Count the days from then up to and including day {day} of month {month}. Answer with an integer.",
-        )
+    texts = (
+        f"Day 1 of a year in the {calendar.name} calendar is the first day of its first month. "
+        f"Which day of the year is day {day} of month {month}? Answer with an integer.",
+        f"In the {calendar.name} calendar the year opens with day 1 of the first month. "
+        f"Count the days from then up to and including day {day} of month {month}. Answer with an integer.",
     )
     value = _day_of_year(calendar, month, day)
     mean = calendar.year_days * (month - 1) // len(calendar.month_days) + day
-    return integer(body, value, (value - 1, _day_of_year(calendar, month - 1, day), mean), (calendar.fact,))
+    return integer(
+        rng.choice(texts), value, (value - 1, _day_of_year(calendar, month - 1, day), mean), (calendar.fact,)
+    )
 
 
 def _interval(rng: random.Random) -> SubjectDraft:
@@ -343,32 +322,27 @@ def _interval(rng: random.Random) -> SubjectDraft:
     (month, day), (last_month, last_day) = _date(rng, calendar), _date(rng, calendar)
     year = rng.randint(101, 800)
     last_year = year + rng.randint(2, 60)
-    body = rng.choice(
-        (
-            f"In the {calendar.name} calendar, how many days lie from day {day} of month {month} of year {year} to day "
-            f"{last_day} of month {last_month} of year {last_year}, counting the last day but not the first?",
-            f"An observer slept from noon on day {day} of month {month} of year {year} to noon on day {last_day} of "
-            f"month {last_month} of year {last_year} of the {calendar.name} calendar. How many days was that?",
-        )
+    texts = (
+        f"In the {calendar.name} calendar, how many days lie from day {day} of month {month} of year {year} to day "
+        f"{last_day} of month {last_month} of year {last_year}, counting the last day but not the first?",
+        f"An observer slept from noon on day {day} of month {month} of year {year} to noon on day {last_day} of "
+        f"month {last_month} of year {last_year} of the {calendar.name} calendar. How many days was that?",
     )
     years = last_year - year
     within = _day_of_year(calendar, last_month, last_day) - _day_of_year(calendar, month, day)
     value = years * calendar.year_days + within
     wrong = (value + 1, value - 2 * within, value - calendar.year_days)
-    return integer(f"{body} {_RULES} Answer with an integer.", value, wrong, (calendar.fact,))
+    return integer(f"{rng.choice(texts)} {_RULES} Answer with an integer.", value, wrong, (calendar.fact,))
 
 
 def _full_moon_day(rng: random.Random) -> SubjectDraft:
     calendar, moon = rng.choice(contents().calendars), rng.choice(contents().moons)
     cycles = rng.randint(60, 900)
-    body = rng.choice(
-        (
-            f"The moon {moon.name} is exactly full as a year of the {calendar.name} calendar begins. {cycles} full "
-            "cycles later it is full again. Which day of the then current year is that?",
-            f"A year of the {calendar.name} calendar begins at an instant when the moon {moon.name} is full. After "
-            f"{cycles} further cycles, full moon to full moon, on which day of the year in progress does the last "
-            "fall?",
-        )
+    texts = (
+        f"The moon {moon.name} is exactly full as a year of the {calendar.name} calendar begins. {cycles} full "
+        "cycles later it is full again. Which day of the then current year is that?",
+        f"A year of the {calendar.name} calendar begins at an instant when the moon {moon.name} is full. After "
+        f"{cycles} further cycles, full moon to full moon, on which day of the year in progress does the last fall?",
     )
     elapsed = cycles * moon.cycle_hundredth_days // 100
     value = elapsed % calendar.year_days + 1
@@ -377,25 +351,23 @@ def _full_moon_day(rng: random.Random) -> SubjectDraft:
         (elapsed + moon.cycle_hundredth_days // 100) % calendar.year_days + 1,
         cycles * (moon.cycle_hundredth_days // 100) % calendar.year_days + 1,
     )
-    return integer(f"{body} {_RULES} Answer with an integer.", value, wrong, (calendar.fact, moon.fact))
+    return integer(f"{rng.choice(texts)} {_RULES} Answer with an integer.", value, wrong, (calendar.fact, moon.fact))
 
 
 def _other_calendar(rng: random.Random) -> SubjectDraft:
     first, second = rng.sample(contents().calendars, 2)
     month, day = _date(rng, first)
     year = rng.randint(101, 800)
-    body = rng.choice(
-        (
-            f"Day 1 of month 1 of year 1 was one and the same day in the {first.name} and the {second.name} calendar. "
-            f"Which {second.name} date is day {day} of month {month} of year {year} of the {first.name} calendar?",
-            f"The {first.name} and the {second.name} calendar were started on the same day, as day 1 of month 1 of "
-            f"year 1. Convert day {day} of month {month} of {first.name} year {year} to a {second.name} day and month.",
-        )
+    texts = (
+        f"Day 1 of month 1 of year 1 was one and the same day in the {first.name} and the {second.name} calendar. "
+        f"Which {second.name} date is day {day} of month {month} of year {year} of the {first.name} calendar?",
+        f"The {first.name} and the {second.name} calendar were started on the same day, as day 1 of month 1 of "
+        f"year 1. Convert day {day} of month {month} of {first.name} year {year} to a {second.name} day and month.",
     )
     elapsed = (year - 1) * first.year_days + _day_of_year(first, month, day) - 1
     value = _date_code(second, elapsed)
     wrong = (_date_code(second, elapsed + 1), _date_code(second, elapsed + first.year_days), 100 * month + day)
-    return integer(f"{body} {_RULES} {_CODE}", value, wrong, (first.fact, second.fact))
+    return integer(f"{rng.choice(texts)} {_RULES} {_CODE}", value, wrong, (first.fact, second.fact))
 
 
 def _full_moon_date(rng: random.Random) -> SubjectDraft:
@@ -403,15 +375,11 @@ def _full_moon_date(rng: random.Random) -> SubjectDraft:
     planet, calendar = moon.planet, moon.planet.calendar
     month, day = _date(rng, calendar)
     year, cycles = rng.randint(101, 800), rng.randint(60, 900)
-    body = rng.choice(
-        (
-            f"On the planet {planet.name}, by the calendar kept there, the moon {moon.name} was exactly full as day "
-            f"{day} of month {month} of year {year} began. On which date does full moon number {cycles} after that one "
-            "fall?",
-            f"Dates here follow the calendar of the planet {planet.name}. Its moon {moon.name} was full at the very "
-            f"start of day {day} of month {month} of year {year}. Give the date of full moon number {cycles} after "
-            "that one.",
-        )
+    texts = (
+        f"On the planet {planet.name}, by the calendar kept there, the moon {moon.name} was exactly full as day {day} "
+        f"of month {month} of year {year} began. On which date does full moon number {cycles} after that one fall?",
+        f"Dates here follow the calendar of the planet {planet.name}. Its moon {moon.name} was full at the very start "
+        f"of day {day} of month {month} of year {year}. Give the date of full moon number {cycles} after that one.",
     )
     start = _day_of_year(calendar, month, day) - 1
     elapsed = start + cycles * moon.cycle_hundredth_days // 100
@@ -421,7 +389,7 @@ def _full_moon_date(rng: random.Random) -> SubjectDraft:
         _date_code(calendar, elapsed - start),
     )
     facts = (planet.calendar_fact, calendar.fact, moon.fact)
-    return integer(f"{body} {_RULES} {_CODE}", _date_code(calendar, elapsed), wrong, facts)
+    return integer(f"{rng.choice(texts)} {_RULES} {_CODE}", _date_code(calendar, elapsed), wrong, facts)
 
 
-_CALENDAR_ASTRONOMY: Final = (_position_in_year, _interval, _full_moon_day, _other_calendar, _full_moon_date)
+CALENDAR_ASTRONOMY: Final = (_position_in_year, _interval, _full_moon_day, _other_calendar, _full_moon_date)

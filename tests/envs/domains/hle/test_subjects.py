@@ -12,20 +12,19 @@ from itertools import permutations
 import pytest
 
 from toolorchestra.envs.base.types import Question
-from toolorchestra.envs.domains.hle.handbook import handbook
+from toolorchestra.envs.domains.hle.handbook import contents
 from toolorchestra.envs.domains.hle.source import SUBJECTS
 from toolorchestra.envs.domains.hle.subjects_form import LEVELS
 from toolorchestra.envs.retrieval.bm25 import Bm25
 
-SEEDS = range(60)
-EVERY_CASE = [(subject, level) for subject in SUBJECTS for level in LEVELS]
+every_case = pytest.mark.parametrize(("subject", "level"), [(s, level) for s in SUBJECTS for level in LEVELS])
 FACTS_PER_LEVEL = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3}
 NEEDS_HANDBOOK = ("physics", "chemistry", "calendar astronomy")
 
 
 @cache
-def draw(subject: str, level: int, seeds: range = SEEDS) -> list[Question]:
-    return [SUBJECTS[subject](random.Random(seed), level) for seed in seeds]
+def draw(subject: str, level: int) -> list[Question]:
+    return [SUBJECTS[subject](random.Random(seed), level) for seed in range(100)]
 
 
 def body(question: Question) -> str:
@@ -50,30 +49,15 @@ def modal_share(questions: list[Question]) -> float:
     return max(hits) / len(values)
 
 
-@pytest.mark.parametrize(("subject", "level"), EVERY_CASE)
-def test_form(subject: str, level: int) -> None:
-    for question in draw(subject, level):
-        assert question.text.startswith(f"Subject: {subject}. Level {level} of 5.\n")
-        assert len(question.text) < 800
-        assert question.subject == subject
-        assert question.difficulty == float(level)
-        assert question.computable == (question.family != "logic")
-        assert question.answer.kind in {"number", "exact"}
-        assert "e" not in question.answer.text
-
-
-@pytest.mark.parametrize(("subject", "level"), EVERY_CASE)
-def test_deterministic_and_varied(subject: str, level: int) -> None:
-    questions = draw(subject, level)
-    assert questions == draw.__wrapped__(subject, level)
-    assert len({question.text for question in questions}) >= len(questions) - 2
-    assert len({body(question)[:8] for question in questions}) >= 2
-
-
-@pytest.mark.parametrize(("subject", "level"), EVERY_CASE)
-def test_decoys_are_wrong(subject: str, level: int) -> None:
+@every_case
+def test_form_and_decoys(subject: str, level: int) -> None:
     for question in draw(subject, level):
         answer = question.answer
+        assert question.text.startswith(f"Subject: {subject}. Level {level} of 5.\n")
+        assert len(question.text) < 800
+        assert (question.subject, question.difficulty) == (subject, float(level))
+        assert question.computable == (question.family != "logic")
+        assert "e" not in answer.text
         assert len({answer.text, *question.decoys}) == 4
         if answer.kind == "number":
             right = float(answer.text)
@@ -81,20 +65,23 @@ def test_decoys_are_wrong(subject: str, level: int) -> None:
             assert all(abs(float(decoy) - right) > 2 * answer.tolerance * abs(right) for decoy in question.decoys)
 
 
-@pytest.mark.parametrize(("subject", "level"), EVERY_CASE)
-def test_not_guessable(subject: str, level: int) -> None:
-    assert modal_share(draw(subject, level)) < 0.10
-    assert modal_share(draw(subject, level, range(1_000, 1_150))) < 0.05
+@every_case
+def test_the_same_each_time_varied_and_not_guessable(subject: str, level: int) -> None:
+    questions = draw(subject, level)
+    assert questions[:9] == [SUBJECTS[subject](random.Random(seed), level) for seed in range(9)]
+    assert len({question.text for question in questions}) >= len(questions) - 3
+    assert len({body(question)[:8] for question in questions}) >= 2
+    assert modal_share(questions) < 0.05
 
 
-@pytest.mark.parametrize(("subject", "level"), EVERY_CASE)
+@every_case
 def test_facts(subject: str, level: int) -> None:
-    passages = [passage.text for passage in handbook()]
+    text = "\n".join(passage.text for passage in contents().passages)
     for question in draw(subject, level):
         assert len(question.facts) == (FACTS_PER_LEVEL[level] if subject in NEEDS_HANDBOOK else 0)
         known = body(question)
         for fact in question.facts:
-            assert any(fact.sentence in text for text in passages)
+            assert fact.sentence in text
             assert fact.sentence not in question.text
             assert not numbers(fact.sentence) & numbers(body(question))
             assert fact.query.split()[0] in known
@@ -103,19 +90,13 @@ def test_facts(subject: str, level: int) -> None:
 
 @pytest.mark.parametrize("subject", NEEDS_HANDBOOK)
 def test_queries_find_their_passages(subject: str) -> None:
-    index = Bm25(handbook())
+    index = Bm25(contents().passages)
     for level in LEVELS:
         for fact in {fact for question in draw(subject, level) for fact in question.facts}:
             assert fact.sentence in index.find(fact.query, 1)[0].passage.text
 
 
 def test_number_theory_by_scanning() -> None:
-    for question in draw("number theory", 1):
-        a, b, p = integers(question)[:3]
-        assert int(question.answer.text) == (a * b) - (a * b // p) * p
-    for question in draw("number theory", 2):
-        a, e, p = integers(question)[:3]
-        assert (a**e - int(question.answer.text)) % p == 0
     for question in draw("number theory", 3):
         p, a, e, b = integers(question)[:4]
         power = a**e
@@ -131,17 +112,8 @@ def test_number_theory_by_scanning() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_programs_print_their_answers(level: int) -> None:
-    for question in draw("code tracing", level):
-        printed: list[int] = []
-        program = question.text.split("```python\n")[1].split("```")[0]
-        exec(program, {"print": printed.append})
-        assert printed == [int(question.answer.text)]
-
-
-@pytest.mark.parametrize("level", LEVELS)
 def test_clues_leave_one_ordering(level: int) -> None:
-    for question in draw("logic", level, range(15)):
+    for question in draw("logic", level)[:8]:
         clues = question.text.split("known that: ")[1].split(". Answer")[0].split("; ")
         letters = sorted(question.answer.text.split(", "))
         fits = [row for row in permutations(letters) if all(satisfied(clue, "".join(row)) for clue in clues)]
