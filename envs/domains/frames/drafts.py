@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from toolorchestra.envs.base.types import Answer, Question
 from toolorchestra.envs.domains.frames.encyclopaedia import Encyclopaedia
+from toolorchestra.envs.domains.frames.prose import WORDINGS, capitalised
 
 Step = tuple[str, str]
 """A document id and the relation that is looked up in its passage."""
@@ -18,107 +19,6 @@ _MAKER_NOUNS: Mapping[str, str] = {
     "symphony": "composer",
     "painting": "painter",
     "treatise": "author",
-}
-HOP_PHRASES: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("work", "creator"): ("the {maker} of {x}", "the creator of {x}"),
-    ("work", "holder"): ("the institution that holds {x}", "the institution that keeps {x}"),
-    ("person", "teacher"): ("the teacher of {x}", "the person who taught {x}"),
-    ("person", "employer"): ("the institution that employed {x}", "the employer of {x}"),
-    ("person", "birth"): ("the birthplace of {x}", "the native town of {x}"),
-    ("person", "death"): ("the town that saw the death of {x}", "the place of death of {x}"),
-    ("institution", "founder"): ("the founder of {x}", "the person who founded {x}"),
-    ("institution", "location"): ("the home town of {x}", "the town that houses {x}"),
-    ("prize", "awarding"): ("the institution that awards {x}", "the institution behind {x}"),
-}
-"""Ways to speak of the entity that a relation leads to; the keys are the hops that a question may take."""
-
-DATE_PHRASES: Mapping[tuple[str, str], str] = {
-    ("person", "birth"): "the birth of {x}",
-    ("person", "death"): "the death of {x}",
-    ("institution", "opening"): "the opening of {x}",
-    ("town", "founding"): "the founding of {x}",
-    ("prize", "first_award"): "the first award of {x}",
-    ("work", "completion"): "the completion of {x}",
-}
-
-_NUMBER_QUESTIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("person", "birth"): (
-        "In what year was {x} born?",
-        "Give the year of birth of {x}.",
-        "When was {x} born? Answer with the year.",
-    ),
-    ("person", "death"): (
-        "In what year did {x} die?",
-        "Give the year of death of {x}.",
-        "When did {x} die? Answer with the year.",
-    ),
-    ("institution", "opening"): (
-        "In what year did {x} open?",
-        "Give the year of the opening of {x}.",
-        "When did {x} open? Answer with the year.",
-    ),
-    ("town", "founding"): (
-        "In what year was {x} founded?",
-        "Give the year in which {x} was founded.",
-        "When was {x} founded? Answer with the year.",
-    ),
-    ("town", "population"): (
-        "How many inhabitants has {x}?",
-        "Give the population of {x} as a number.",
-        "What is the population of {x}?",
-    ),
-    ("work", "completion"): (
-        "In what year was {x} completed?",
-        "Give the year of completion of {x}.",
-        "When was {x} completed? Answer with the year.",
-    ),
-    ("prize", "first_award"): (
-        "In what year was {x} first awarded?",
-        "Give the year of the first award of {x}.",
-        "When was {x} awarded for the first time? Answer with the year.",
-    ),
-}
-_ENTITY_QUESTIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("person", "birth"): (
-        "In which town was {x} born?",
-        "Name the town of birth of {x}.",
-        "What is the name of the town where {x} was born?",
-    ),
-    ("person", "death"): (
-        "In which town did {x} die?",
-        "Name the town of death of {x}.",
-        "What is the name of the town where {x} died?",
-    ),
-    ("person", "teacher"): (
-        "Who taught {x}?",
-        "Give the full name of the teacher of {x}.",
-        "Under whom did {x} study?",
-    ),
-    ("person", "employer"): (
-        "At which institution did {x} work?",
-        "Name the institution that employed {x}.",
-        "Which institution was the employer of {x}?",
-    ),
-    ("institution", "founder"): (
-        "Who founded {x}?",
-        "Give the full name of the founder of {x}.",
-        "Which person was the founder of {x}?",
-    ),
-    ("institution", "location"): (
-        "In which town is {x} located?",
-        "Name the town that is the home of {x}.",
-        "What is the name of the town where {x} stands?",
-    ),
-    ("work", "creator"): (
-        "Who created {x}?",
-        "Give the full name of the creator of {x}.",
-        "Which person created {x}?",
-    ),
-    ("work", "holder"): (
-        "Which institution holds {x}?",
-        "Name the institution that keeps {x}.",
-        "In the collection of which institution is {x}?",
-    ),
 }
 
 
@@ -153,13 +53,18 @@ def named(book: Encyclopaedia, doc_id: str) -> Walk:
     return Walk(phrase, doc_id, visited=(doc_id,))
 
 
+def drawn(book: Encyclopaedia, rng: random.Random, kind: str) -> Walk:
+    """A named entity of a kind."""
+    return named(book, rng.choice(book.ids_by_kind[kind]))
+
+
 def random_walk(book: Encyclopaedia, rng: random.Random, start: Walk, hops: int) -> Walk | None:
     """The start and so many random hops further; None where that leads to a dead end or in a circle."""
     walk = start
     for _ in range(hops):
         last_relation = walk.steps[-1][1] if walk.steps else ""
         # Not twice in a row: "the teacher of the teacher of the teacher of" is a tongue-twister, not a question.
-        relations = [r for kind, r in HOP_PHRASES if kind == kind_of(walk.doc_id) and r != last_relation]
+        relations = [r for r in WORDINGS["hops"].get(kind_of(walk.doc_id), ()) if r != last_relation]
         further = hop(book, rng, walk, rng.choice(relations)) if relations else None
         if further is None:
             return None
@@ -173,47 +78,36 @@ def hop(book: Encyclopaedia, rng: random.Random, walk: Walk, relation: str) -> W
         return None
     work = book.works.get(walk.doc_id)
     maker = _MAKER_NOUNS[work.kind] if work else ""
-    phrase = rng.choice(HOP_PHRASES[kind_of(walk.doc_id), relation]).format(x=walk.phrase, maker=maker)
+    phrase = rng.choice(WORDINGS["hops"][kind_of(walk.doc_id)][relation]).format(x=walk.phrase, maker=maker)
     return Walk(phrase, targets[0], (*walk.steps, (walk.doc_id, relation)), (*walk.visited, targets[0]))
 
 
 def number_ending(book: Encyclopaedia, rng: random.Random, walk: Walk, *, dates_only: bool = False) -> Ending | None:
     """Asks for a number that stands in the last entity's passage."""
-    allowed = DATE_PHRASES if dates_only else _NUMBER_QUESTIONS
-    kinds_and_relations = [key for key in _NUMBER_QUESTIONS if key[0] == kind_of(walk.doc_id) and key in allowed]
-    if not kinds_and_relations:
-        return None
-    return asked_number(book, rng, walk, rng.choice(kinds_and_relations)[1])
-
-
-def asked_number(book: Encyclopaedia, rng: random.Random, walk: Walk, relation: str) -> Ending | None:
+    questions = WORDINGS["numbers"].get(kind_of(walk.doc_id), {})
+    allowed = WORDINGS["dates"].get(kind_of(walk.doc_id), ()) if dates_only else questions
+    relations = [relation for relation in questions if relation in allowed]
+    relation = rng.choice(relations) if relations else ""
     number = book.number(walk.doc_id, relation)
     if number is None:
         return None
-    text = rng.choice(_NUMBER_QUESTIONS[kind_of(walk.doc_id), relation]).format(x=walk.phrase)
-    return Ending(_capitalised(text), (walk.doc_id, relation), number=number)
+    text = rng.choice(questions[relation]).format(x=walk.phrase)
+    return Ending(capitalised(text), (walk.doc_id, relation), number=number)
 
 
 def entity_ending(book: Encyclopaedia, rng: random.Random, walk: Walk) -> Ending | None:
     """Asks for an entity that is named in the last entity's passage and that the walk has not met."""
-    relations = [relation for kind, relation in _ENTITY_QUESTIONS if kind == kind_of(walk.doc_id)]
-    return asked_entity(book, rng, walk, rng.choice(relations)) if relations else None
-
-
-def asked_entity(book: Encyclopaedia, rng: random.Random, walk: Walk, relation: str) -> Ending | None:
+    questions = WORDINGS["entities"].get(kind_of(walk.doc_id), {})
+    relation = rng.choice(list(questions)) if questions else ""
     targets = book.others(walk.doc_id, relation)
     if not targets or targets[0] in walk.visited:
         return None
-    text = rng.choice(_ENTITY_QUESTIONS[kind_of(walk.doc_id), relation]).format(x=walk.phrase)
-    return Ending(_capitalised(text), (walk.doc_id, relation), target_id=targets[0])
+    text = rng.choice(questions[relation]).format(x=walk.phrase)
+    return Ending(capitalised(text), (walk.doc_id, relation), target_id=targets[0])
 
 
 def any_ending(book: Encyclopaedia, rng: random.Random, walk: Walk) -> Ending | None:
     return number_ending(book, rng, walk) if rng.random() < 0.4 else entity_ending(book, rng, walk)
-
-
-def _capitalised(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 _MOST_ATTEMPTS = 400
@@ -263,14 +157,13 @@ def closing(
     """The draft that ends with asking for a number or for an entity."""
     all_steps = steps if ending.step in steps else (*steps, ending.step)
     if ending.target_id is not None:
-        answer = entity_answer(book, ending.target_id)
-        decoys = entity_decoys(book, rng, ending.target_id, all_steps)
+        name = book.names[ending.target_id]
+        answer = Answer(name, kind="text", aliases=(name.removeprefix("The "),) if name.startswith("The ") else ())
+        decoys = _entity_decoys(book, rng, ending.target_id, all_steps)
     else:
         unit = "inhabitants" if ending.step[1] == "population" else ""
         answer = number_answer(ending.number, unit)
-        seen = [
-            n for doc_id, relation in all_steps if (n := book.number(doc_id, relation)) and _same_unit(relation, ending)
-        ]
+        seen = [n for step in all_steps if _same_unit(step[1], ending) and (n := book.number(*step))]
         decoys = number_decoys(rng, ending.number, seen)
     return QuestionDraft(text, all_steps, answer, decoys)
 
@@ -279,13 +172,7 @@ def number_answer(value: int, unit: str = "") -> Answer:
     return Answer(str(value), kind="number", tolerance=0.0, unit=unit)
 
 
-def entity_answer(book: Encyclopaedia, doc_id: str) -> Answer:
-    name = book.names[doc_id]
-    aliases = (name.removeprefix("The "),) if name.startswith("The ") else ()
-    return Answer(name, kind="text", aliases=aliases)
-
-
-def entity_decoys(book: Encyclopaedia, rng: random.Random, doc_id: str, steps: tuple[Step, ...]) -> tuple[str, ...]:
+def _entity_decoys(book: Encyclopaedia, rng: random.Random, doc_id: str, steps: tuple[Step, ...]) -> tuple[str, ...]:
     """Three other names of the same kind: first those that the evidence mentions, then any."""
     kind = kind_of(doc_id)
     mentioned = [i for step in steps for i in (step[0], *book.others(*step))]
@@ -321,7 +208,6 @@ def _is_fair(draft: QuestionDraft) -> bool:
     if not 2 <= len(draft.steps) <= 5 or len(set(draft.steps)) != len(draft.steps):
         return False
     text = draft.text.casefold()
-    told = any(t.casefold() in text for t in (draft.answer.text, *draft.answer.aliases))
     # A composite answer is also given away by a part of it.
-    parts = re.findall(r"\d{3,}", draft.answer.text)
-    return not told and not any(part in text for part in parts)
+    telling = (draft.answer.text, *draft.answer.aliases, *re.findall(r"\d{3,}", draft.answer.text))
+    return not any(part.casefold() in text for part in telling)

@@ -11,14 +11,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any
 
 from toolorchestra.envs.base.types import Fact, Passage
 from toolorchestra.envs.domains.frames.prose import (
     OTHER_OCCUPATIONS,
-    SEARCH_WORDS,
+    WORDINGS,
     WORK_KIND_OF_OCCUPATION,
-    Entity,
     Institution,
     Person,
     Prize,
@@ -31,33 +30,28 @@ from toolorchestra.envs.domains.frames.prose import (
     statements,
 )
 
-
-def _words(text: str) -> list[str]:
-    return text.split()
-
-
-_ONSETS = _words("b bl br c cr d dr f fl g gl gr h j k kl l m n p pr qu r s sh sk sl st t th tr v w z")
+_ONSETS = "b bl br c cr d dr f fl g gl gr h j k kl l m n p pr qu r s sh sk sl st t th tr v w z".split()
 # Single vowels three times: names full of diphthongs are hard to pronounce and to tell apart.
 _VOWELS: list[str] = [*"aeiou" * 3, "ae", "ai", "au", "ea", "ia", "io", "oa"]
-_CODAS = _words("l m n r s t v x nd ld rn sk th")
-_FIRST_NAME_ENDINGS = _words("a en is or ine ael ette ic ou ya")
-_LAST_NAME_ENDINGS = _words("er ov ane ell ard ott ings aire enko ulis man oux")
-_TOWN_ENDINGS = _words("wick ford moor holm stad bury gate mere haven croft dale port")
-_RIVER_ENDINGS = _words("a el une ava ith ona emme or")
-_PLAIN_ENDINGS = _words("on ar isse um and orra ex ime")
+_CODAS = "l m n r s t v x nd ld rn sk th".split()
+_FIRST_NAME_ENDINGS = "a en is or ine ael ette ic ou ya".split()
+_LAST_NAME_ENDINGS = "er ov ane ell ard ott ings aire enko ulis man oux".split()
+_TOWN_ENDINGS = "wick ford moor holm stad bury gate mere haven croft dale port".split()
+_RIVER_ENDINGS = "a el une ava ith ona emme or".split()
+_PLAIN_ENDINGS = "on ar isse um and orra ex ime".split()
 
 _INSTITUTION_KINDS = ("Academy", "Observatory", "Library", "Museum", "Conservatory", "Institute", "College", "Archive")
 _PRIZE_KINDS = ("Prize", "Medal", "Laurel", "Award")
-_TITLE_ADJECTIVES = _words(
+_TITLE_ADJECTIVES = (
     "Amber Silent Crooked Winter Hollow Paper Scarlet Distant Broken Velvet Patient Salted Northern Gilded Restless "
     "Sunken Painted Blind Copper Final Weary Hidden Marble Frozen Borrowed Invisible Burning Second Quiet Wandering "
     "Ashen Midnight Lesser Unfinished Pale Forgotten Iron Singing Tidal Thirteenth"
-)
-_TITLE_NOUNS = _words(
+).split()
+_TITLE_NOUNS = (
     "Staircase Harbour Lantern Orchard Clock Mirror Ferryman Garden Compass Bell Window Bridge Carnival Shepherd "
     "Almanac Chimney Voyage Cathedral Heron Widow Kingdom Ladder Mask Nightingale Oath Pilgrim Quarry Regent Sparrow "
     "Threshold Umbrella Vineyard Weaver Anvil Beacon Cartographer Drum Equinox Furnace Glacier"
-)
+).split()
 
 
 def slug(name: str) -> str:
@@ -71,8 +65,8 @@ class NameSource:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._taken: set[str] = set()
-        self._first_names = [self._coin(_FIRST_NAME_ENDINGS) for _ in range(260)]
-        self._last_names = [self._coin(_LAST_NAME_ENDINGS) for _ in range(1000)]
+        self._first_names = [self.coin(_FIRST_NAME_ENDINGS) for _ in range(260)]
+        self._last_names = [self.coin(_LAST_NAME_ENDINGS) for _ in range(1000)]
 
     def person(self) -> str:
         """A first and a last name; relatives share the last one, nobody shares both."""
@@ -81,21 +75,6 @@ class NameSource:
             if self._take(name):
                 return name
 
-    def town(self) -> str:
-        return self._coin(_TOWN_ENDINGS)
-
-    def river(self) -> str:
-        return self._coin(_RIVER_ENDINGS)
-
-    def highland(self) -> str:
-        return self._coin(_PLAIN_ENDINGS)
-
-    def institution(self) -> str:
-        return f"{self._coin(_PLAIN_ENDINGS)} {self._rng.choice(_INSTITUTION_KINDS)}"
-
-    def prize(self) -> str:
-        return f"{self._coin(_PLAIN_ENDINGS)} {self._rng.choice(_PRIZE_KINDS)}"
-
     def work(self) -> str:
         """A title of common words, or of a common and an invented one."""
         while True:
@@ -103,19 +82,18 @@ class NameSource:
             if self._rng.random() < 0.5:
                 title = f"The {self._rng.choice(_TITLE_ADJECTIVES)} {noun}"
             else:
-                title = f"The {noun} of {self._coin(_PLAIN_ENDINGS)}"
+                title = f"The {noun} of {self.coin(_PLAIN_ENDINGS)}"
             if self._take(title):
                 return title
 
-    def _coin(self, endings: list[str]) -> str:
+    def coin(self, endings: list[str]) -> str:
+        """An invented word with one of these endings."""
         while True:
-            word = (self._syllable() + self._rng.choice(endings)).capitalize()
+            syllable = [self._rng.choice(part) for part in (_ONSETS, _VOWELS, _CODAS)]
+            word = ("".join(syllable) + self._rng.choice(endings)).capitalize()
             # Shorter words collide with English ones, which a search index drops or finds everywhere.
             if 5 <= len(word) <= 12 and self._take(word):
                 return word
-
-    def _syllable(self) -> str:
-        return self._rng.choice(_ONSETS) + self._rng.choice(_VOWELS) + self._rng.choice(_CODAS)
 
     def _take(self, name: str) -> bool:
         if name.lower() in self._taken:
@@ -123,8 +101,6 @@ class NameSource:
         self._taken.add(name.lower())
         return True
 
-
-__all__ = ["Encyclopaedia", "Entity", "Institution", "Person", "Prize", "River", "Town", "Work", "build"]
 
 _RIVERS, _TOWNS, _PEOPLE, _INSTITUTIONS, _CREATORS, _PRIZES = 110, 360, 1300, 400, 470, 110
 # Four and a half centuries of births: whoever guesses years is right in fewer than one case in a hundred.
@@ -147,7 +123,7 @@ class Encyclopaedia:
     passages: tuple[Passage, ...]
     """One an entity, titled with its name; its text is the entity's sentences, joined with spaces."""
     sentences: Mapping[tuple[str, str], str]
-    """The sentence by (document id, relation); the relations are the keys of prose.SEARCH_WORDS."""
+    """The sentence by (document id, relation); the relations are those that prose.WORDINGS has sentences for."""
     stated: Mapping[tuple[str, str], Statement]
     """What each of these sentences says, as ids and a number."""
     ids_by_kind: Mapping[str, tuple[str, ...]]
@@ -155,7 +131,7 @@ class Encyclopaedia:
 
     def fact(self, doc_id: str, relation: str) -> Fact:
         """The evidence for a relation, and the search that finds it."""
-        query = f"{self.names[doc_id]} {SEARCH_WORDS[relation]}"
+        query = f"{self.names[doc_id]} {WORDINGS['searches'].get(relation, relation)}"
         return Fact(sentence=self.sentences[doc_id, relation], query=query)
 
     def others(self, doc_id: str, relation: str) -> tuple[str, ...]:
@@ -181,12 +157,12 @@ def build(seed: int = 0) -> Encyclopaedia:
     people = _careers(people, institutions, rng)
     works = _works(source, people, list(institutions), rng)
     prizes, honours = _prizes(source, people, institutions, rng)
-    people = {i: _honoured(p, honours.get(i)) for i, p in people.items()}
+    people |= {i: replace(people[i], prize_id=prize_id, prize_year=year) for i, (prize_id, year) in honours.items()}
     natives = _grouped((p.birth_town_id, p.doc_id) for p in people.values())
     stations = _grouped((t.river_id, t.doc_id) for t in towns.values())
     created = _grouped((w.creator_id, w.doc_id) for w in works.values())
     held = _grouped((w.holder_id, w.doc_id) for w in works.values() if w.holder_id)
-    tables = _Tables(
+    tables = (
         {i: replace(r, town_ids=stations.get(i, ())) for i, r in rivers.items()},
         {i: replace(t, native_ids=natives.get(i, ())) for i, t in towns.items()},
         {i: replace(p, work_ids=created.get(i, ())) for i, p in people.items()},
@@ -197,16 +173,7 @@ def build(seed: int = 0) -> Encyclopaedia:
     return _published(tables, random.Random(f"frames-prose-{seed}"))
 
 
-class _Tables(NamedTuple):
-    rivers: Mapping[str, River]
-    towns: Mapping[str, Town]
-    people: Mapping[str, Person]
-    institutions: Mapping[str, Institution]
-    works: Mapping[str, Work]
-    prizes: Mapping[str, Prize]
-
-
-def _published(tables: _Tables, rng: random.Random) -> Encyclopaedia:
+def _published(tables: tuple[Mapping[str, Any], ...], rng: random.Random) -> Encyclopaedia:
     names = {doc_id: entity.name for table in tables for doc_id, entity in table.items()}
     sentences: dict[tuple[str, str], str] = {}
     stated: dict[tuple[str, str], Statement] = {}
@@ -221,14 +188,17 @@ def _published(tables: _Tables, rng: random.Random) -> Encyclopaedia:
             lines += colour(entity, rng)[: _MOST_SENTENCES - len(lines)]
             passages.append(Passage(doc_id, entity.name, " ".join(lines)))
     ids_by_kind = {next(iter(table)).partition("/")[0]: tuple(table) for table in tables}
-    return Encyclopaedia(*tables, names, tuple(passages), sentences, stated, ids_by_kind)
+    rivers, towns, people, institutions, works, prizes = tables
+    return Encyclopaedia(
+        rivers, towns, people, institutions, works, prizes, names, tuple(passages), sentences, stated, ids_by_kind
+    )
 
 
 def _rivers(source: NameSource, rng: random.Random) -> dict[str, River]:
     lengths_km = rng.sample(range(35, 1400), _RIVERS)
-    names = [source.river() for _ in lengths_km]
+    names = [source.coin(_RIVER_ENDINGS) for _ in lengths_km]
     return {
-        (i := f"river/{slug(name)}"): River(i, name, length_km, source.highland())
+        (i := f"river/{slug(name)}"): River(i, name, length_km, source.coin(_PLAIN_ENDINGS))
         for name, length_km in zip(names, lengths_km, strict=True)
     }
 
@@ -237,7 +207,7 @@ def _towns(source: NameSource, rivers: Mapping[str, River], rng: random.Random) 
     populations = rng.sample(range(900, 96_000), _TOWNS)
     towns: dict[str, Town] = {}
     for population, river_id in zip(populations, _evenly(list(rivers), _TOWNS, rng), strict=True):
-        name = source.town()
+        name = source.coin(_TOWN_ENDINGS)
         doc_id = f"town/{slug(name)}"
         towns[doc_id] = Town(doc_id, name, river_id, rng.randint(640, 1330), population)
     return towns
@@ -263,7 +233,7 @@ def _institutions(
     institutions: dict[str, Institution] = {}
     founder_ids = rng.sample(list(people), _INSTITUTIONS)
     for town_id, founder_id in zip(_evenly(town_ids, _INSTITUTIONS, rng), founder_ids, strict=True):
-        name = source.institution()
+        name = f"{source.coin(_PLAIN_ENDINGS)} {rng.choice(_INSTITUTION_KINDS)}"
         doc_id = f"institution/{slug(name)}"
         opened_year = people[founder_id].birth_year + rng.randint(28, 45)
         institutions[doc_id] = Institution(doc_id, name, town_id, founder_id, opened_year)
@@ -318,7 +288,7 @@ def _prizes(
     prizes: dict[str, Prize] = {}
     honours: dict[str, tuple[str, int]] = {}
     for institution_id in rng.sample(early, _PRIZES):
-        name = source.prize()
+        name = f"{source.coin(_PLAIN_ENDINGS)} {rng.choice(_PRIZE_KINDS)}"
         doc_id = f"prize/{slug(name)}"
         first_year = institutions[institution_id].opened_year + rng.randint(4, 50)
         eligible = [i for i in _between(births, first_year - 30, first_year + 220) if i not in honours]
@@ -328,10 +298,6 @@ def _prizes(
             honours[laureate_id] = (doc_id, rng.randint(person.birth_year + 31, person.death_year))
         prizes[doc_id] = Prize(doc_id, name, institution_id, first_year, tuple(laureate_ids))
     return prizes, honours
-
-
-def _honoured(person: Person, honour: tuple[str, int] | None) -> Person:
-    return replace(person, prize_id=honour[0], prize_year=honour[1]) if honour else person
 
 
 def _evenly(ids: list[str], count: int, rng: random.Random) -> list[str]:

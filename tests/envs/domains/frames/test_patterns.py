@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -50,17 +49,20 @@ def test_every_sentence_stands_in_its_passage_and_names_its_subject(book: Encycl
         assert book.names[doc_id] in sentence
 
 
-def test_another_seed_is_another_encyclopaedia_and_the_same_seed_the_same() -> None:
-    first = build(1)
-    build.cache_clear()
-    assert build(1).passages == first.passages
-    assert not {p.title for p in first.passages if p.doc_id.startswith("person/")} & set(build(2).names.values())
+def test_another_seed_is_another_encyclopaedia_and_the_same_seed_the_same(book: Encyclopaedia) -> None:
+    assert build.__wrapped__(0).passages == book.passages
+    people = {p.title for p in book.passages if p.doc_id.startswith("person/")}
+    assert not people & set(build.__wrapped__(1).names.values())
 
 
 @every_pattern
-def test_same_generator_state_gives_the_same_questions(book: Encyclopaedia, pattern: str) -> None:
-    assert draw(book, pattern) == draw(book, pattern)
-    assert draw(book, pattern) != draw(book, pattern, seed=12)
+def test_same_generator_state_gives_the_same_questions_and_a_guesser_is_seldom_right(
+    book: Encyclopaedia, pattern: str
+) -> None:
+    questions = draw(book, pattern, 300)
+    assert questions[:20] == draw(book, pattern, 20) != draw(book, pattern, 20, seed=12)
+    assert len({question.text for question in questions}) >= 285
+    assert max(Counter(question.answer.text for question in questions).values()) < 0.03 * 300
 
 
 @every_pattern
@@ -87,17 +89,6 @@ def test_facts_stand_in_one_passage_and_can_be_looked_up_in_order(book: Encyclop
             known += "\n" + fact.sentence
 
 
-@every_pattern
-def test_a_guesser_is_seldom_right(book: Encyclopaedia, pattern: str) -> None:
-    answers = Counter(question.answer.text for question in draw(book, pattern, 300))
-    assert max(answers.values()) < 0.03 * 300
-
-
-@every_pattern
-def test_there_are_thousands_of_questions(book: Encyclopaedia, pattern: str) -> None:
-    assert len({question.text for question in draw(book, pattern, 1000)}) >= 900
-
-
 def test_search_finds_the_evidence(book: Encyclopaedia) -> None:
     bm25s = pytest.importorskip("bm25s")
 
@@ -117,88 +108,38 @@ class Solver:
 
     def __init__(self, book: Encyclopaedia) -> None:
         self.book = book
-        tables: tuple[Mapping[str, Any], ...] = (
-            book.rivers,
-            book.towns,
-            book.people,
-            book.institutions,
-            book.works,
-            book.prizes,
-        )
-        self.by_name = {entity.name: entity for table in tables for entity in table.values()}
+        tables = (book.rivers, book.towns, book.people, book.institutions, book.works, book.prizes)
+        self.by_name: dict[str, Any] = {entity.name: entity for table in tables for entity in table.values()}
         self.by_id = {entity.doc_id: entity for entity in self.by_name.values()}
 
     def entity(self, phrase: str) -> Any:
-        hops: Iterable[tuple[str, str]] = (
-            (r"the (?:author|composer|painter|creator) of ", "creator_id"),
-            (r"the institution that (?:holds|keeps) ", "holder_id"),
-            (r"the teacher of |the person who taught ", "teacher_id"),
-            (r"the institution that employed |the employer of ", "employer_id"),
-            (r"the birthplace of |the native town of ", "birth_town_id"),
-            (r"the town that saw the death of |the place of death of ", "death_town_id"),
-            (r"the founder of |the person who founded ", "founder_id"),
-            (r"the home town of |the town that houses ", "town_id"),
-            (r"the institution that awards |the institution behind ", "institution_id"),
-        )
-        for pattern, field in hops:
+        hops = {
+            r"the (?:author|composer|painter|creator) of ": "creator_id",
+            r"the institution that (?:holds|keeps) ": "holder_id",
+            r"the teacher of |the person who taught ": "teacher_id",
+            r"the institution that employed |the employer of ": "employer_id",
+            r"the birthplace of |the native town of ": "birth_town_id",
+            r"the town that saw the death of |the place of death of ": "death_town_id",
+            r"the founder of |the person who founded ": "founder_id",
+            r"the home town of |the town that houses ": "town_id",
+            r"the institution that awards |the institution behind ": "institution_id",
+        }
+        for pattern, field in hops.items():
             if match := re.match(pattern, phrase):
                 return self.by_id[getattr(self.entity(phrase[match.end() :]), field)]
         return self.by_name[phrase.removeprefix("the ")]
-
-    def year(self, phrase: str) -> int:
-        noun, _, rest = phrase.removeprefix("the ").partition(" of ")
-        fields = {
-            "birth": "birth_year",
-            "death": "death_year",
-            "opening": "opened_year",
-            "founding": "founded_year",
-            "first award": "first_year",
-            "completion": "completed_year",
-        }
-        return int(getattr(self.entity(rest), fields[noun]))
-
-    def date_arithmetic(self, text: str) -> str:
-        match = re.search(
-            r"(?:between |apart: |events: |Find the year of )(the .+?)"
-            r"(?:, and | and the year of | and |; )(the .+?)[?.]",
-            text,
-        )
-        assert match, text
-        return str(abs(self.year(match[1]) - self.year(match[2])))
 
     def population_sum(self, text: str) -> str:
         match = re.search(r"(?:populations of |inhabitants do )(.+?)(?: have together)?[?.]", text)
         assert match, text
         return str(sum(self.entity(phrase).population for phrase in re.split(r", | and ", match[1])))
 
-    def count(self, text: str) -> str:
-        match = re.search(r"the (?:surviving works of|works held by) (.+?)(?: were completed|\.|, count)", text)
-        limit = re.search(r"(before|after) (\d+)", text)
-        assert match, text
-        assert limit, text
-        owner_id = self.by_name[match[1]].doc_id
-        years = [w.completed_year for w in self.book.works.values() if owner_id in (w.creator_id, w.holder_id)]
-        if limit[1] == "after":
-            return f"{sum(y > int(limit[2]) for y in years)}; {max(years)}"
-        return f"{sum(y < int(limit[2]) for y in years)}; {min(years)}"
 
-
-@pytest.fixture(scope="module")
-def solver(book: Encyclopaedia) -> Solver:
-    return Solver(book)
-
-
-@pytest.mark.parametrize("pattern", ["date_arithmetic", "population_sum", "count"])
-def test_independent_solver_reckons_the_same(book: Encyclopaedia, solver: Solver, pattern: str) -> None:
-    solve: Callable[[str], str] = getattr(solver, pattern)
-    for question in draw(book, pattern):
-        assert solve(body(question)) == question.answer.text, question
-
-
-@pytest.mark.parametrize("pattern", ["bridge_name", "chain_of_four", "chain_of_five"])
-def test_independent_solver_walks_to_the_same_births(book: Encyclopaedia, solver: Solver, pattern: str) -> None:
-    solved = 0
-    for question in draw(book, pattern, 300):
+def test_independent_solver_reckons_the_same_sums_and_walks_to_the_same_births(book: Encyclopaedia) -> None:
+    solver, solved = Solver(book), 0
+    for question in draw(book, "population_sum"):
+        assert solver.population_sum(body(question)) == question.answer.text, question
+    for question in draw(book, "chain_of_four", 300):
         if match := re.match(r"(?:In which town was |In what year was )(.+) born\?", body(question)):
             person = solver.entity(match[1])
             town = book.towns[person.birth_town_id].name
