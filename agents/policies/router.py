@@ -25,7 +25,7 @@ from toolorchestra.agents.policies.base import Move, draws, unasked, unreal
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, one_of, require
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
-from toolorchestra.envs.wrappers.routing import RoutingReader, RoutingView
+from toolorchestra.envs.wrappers.routing import RoutingView
 
 PREFIX = "router:"
 SETTINGS, WEIGHTS = "router.json", "weights.npz"
@@ -137,7 +137,7 @@ class RouterPlayer:
 
     async def move(self, episode: Episode) -> Move:
         """Make a player's move: see Player."""
-        scores = self._router.scores(RoutingReader(self._view)(episode)).astype(np.float64)
+        scores = self._router.scores(self._view.features(episode)).astype(np.float64)
         offered = np.where(self._view.mask(episode) == 1, scores, -np.inf)
         chosen = drawn(offered, self._router.how.temperature, draws(self._seed, episode).random())
         return unasked(self._view.text(chosen, episode), episode, simulated=self.simulated)

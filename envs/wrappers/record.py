@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,9 @@ def trajectory(
     terminated: bool,
 ) -> dict[str, Any]:
     """An episode as a row: `opening` is what reset() told, `turns` the turn of each charge, `info` the last step's."""
+    world, graded = episode.world, {}
+    if episode.finished is not None and isinstance(world, Regradable):
+        graded = {"grading": {"finished": episode.finished, "of": world.to_grade()}}
     return {
         "task_id": episode.task_id,
         **_drawn_from(episode),
@@ -110,7 +114,7 @@ def trajectory(
         "failed": info.get("failed") or None,
         **{name: info[name] for name in ("over_budget_usd",) if name in info},
         "abandoned": False,
-        **_to_grade(episode),
+        **graded,
     }
 
 
@@ -120,13 +124,6 @@ def _drawn_from(episode: Episode) -> dict[str, int]:
         return {"seed": episode.context.seed}
     _, seed, options = episode.origin
     return {"seed": seed, **({"luck": options["luck"]} if options.get("luck") else {})}
-
-
-def _to_grade(episode: Episode) -> dict[str, Any]:
-    """What it can be graded again by, where its world says that."""
-    if episode.finished is None or not isinstance(episode.world, Regradable):
-        return {}
-    return {"grading": {"finished": episode.finished, "of": episode.world.to_grade()}}
 
 
 def trajectory_line(row: Mapping[str, Any]) -> bytes:
@@ -146,12 +143,13 @@ def read_trajectories(path: str | Path) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(file, 1):
             try:
                 row = json.loads(line)
+                missing = [name for name in NEEDED if not isinstance(row, dict) or name not in row]
+                got = f"one without {', '.join(missing)}" if missing else ""
             except ValueError as err:
-                raise ConfigError(_broken(path, number, f"not JSON ({err})")) from None
-            if not isinstance(row, dict):
-                raise ConfigError(_broken(path, number, f"a {type(row).__name__}"))
-            if missing := [name for name in NEEDED if name not in row]:
-                raise ConfigError(_broken(path, number, f"an object without {', '.join(missing)}"))
+                got = f"not JSON ({err})"
+            if got:
+                expected = "expected a trajectory as one JSON object"
+                raise ConfigError(f"{path}, line {number}: {expected}, got {got}; remove or repair the line")
             yield row
 
 
@@ -199,22 +197,17 @@ def _demand_same_opening(base: OrchestraEnv, row: Mapping[str, Any]) -> None:
             )
 
 
-def _broken(path: str | Path, number: int, got: str) -> str:
-    return f"{path}, line {number}: expected a trajectory as one JSON object, got {got}; remove or repair the line"
-
-
 def _totals(ledger: Ledger) -> dict[str, Any]:
-    by_role: dict[str, int] = {}
-    by_tool: dict[str, int] = {}
+    by_role, by_tool = Counter[str](), Counter[str]()
     for charge in ledger:
-        by_role[charge.role] = by_role.get(charge.role, 0) + charge.nano_usd
-        by_tool[charge.tool] = by_tool.get(charge.tool, 0) + charge.nano_usd
+        by_role[charge.role] += charge.nano_usd
+        by_tool[charge.tool] += charge.nano_usd
     return {
         "nano_usd": ledger.nano_usd,
         "seconds": ledger.seconds,
         "tokens": ledger.tokens()._asdict(),
-        "nano_usd_by_role": by_role,
-        "nano_usd_by_tool": by_tool,
+        "nano_usd_by_role": dict(by_role),
+        "nano_usd_by_tool": dict(by_tool),
     }
 
 

@@ -130,28 +130,18 @@ class RoutingView:
             arguments |= template(episode.messages)
         return render_call(key.tool, arguments)
 
-
-class RoutingReader:
-    """Reads episodes as numbers, one after the other; what stays the same within an episode is read once."""
-
-    def __init__(self, view: RoutingView) -> None:
-        self._view = view
-        self._opened: Episode | None = None
-        self._constant: list[float] = []
-
-    def __call__(self, episode: Episode) -> NDArray[np.float32]:
-        """The features of an episode as it stands."""
-        if episode is not self._opened:
-            self._opened, self._constant = episode, self._constant_of(episode)
-        return np.array(_progress(episode) + self._constant, np.float32)
-
-    def _constant_of(self, episode: Episode) -> list[float]:
-        features = _hashed(_question(episode.messages)[0], self._view.buckets)
+    def constants(self, episode: Episode) -> list[float]:
+        """The features that stay the same within an episode."""
+        features = _hashed(_question(episode.messages)[0], self.buckets)
         tools = {(tool.name, key): tool for tool in episode.world.toolbox for key in tool.keys}
-        for key in self._view.keys:
+        for key in self.keys:
             features += _key_features(episode, key, tools.get((key.tool, key.key)))
         weights = episode.preference.weights()
-        return features + [float(weights.get(name, 0.0)) for name in self._view.weights]
+        return features + [float(weights.get(name, 0.0)) for name in self.weights]
+
+    def features(self, episode: Episode, constants: list[float] | None = None) -> NDArray[np.float32]:
+        """An episode as it stands. `constants` are those of the episode, where they are known already."""
+        return np.array(_progress(episode) + (constants or self.constants(episode)), np.float32)
 
 
 def _question(messages: Transcript) -> tuple[str, str]:
@@ -245,7 +235,7 @@ class Routing(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, buckets=buckets)
         gym.Wrapper.__init__(self, env)
         self.view = RoutingView(self._base.factory, buckets)
-        self._reader = RoutingReader(self.view)
+        self._constants: list[float] = []
         self.action_meanings, self.feature_names = self.view.action_meanings, self.view.feature_names
         self.action_space, self.observation_space = self.view.action_space, self.view.observation_space
 
@@ -255,13 +245,14 @@ class Routing(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def observe(self) -> NDArray[np.float32]:
         """The features of the episode as it stands."""
-        return self._reader(self._episode)
+        return self.view.features(self._episode, self._constants)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """Start an episode, and give its features as numbers."""
         _, info = self.env.reset(seed=seed, options=options)
+        self._constants = self.view.constants(self._episode)
         return self.observe(), {**info, "action_mask": self.view.mask(self._episode)}
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], Any, bool, bool, dict[str, Any]]:
@@ -281,9 +272,8 @@ def as_learnt(reward: float, terminated: bool, truncated: bool, info: Mapping[st
     """A step's reward and ends for a learner that puts its own estimate in the place of what a cut-off episode would
     still have earned.
 
-    An episode that ran into a limit has ended, since the world has graded it. If it were cut off, the estimate would
-    pay for standing still until the limit comes. An episode that failed is cut off. Its reward is unknown (NaN), which
-    would spoil every weight, so it earns nothing.
+    An episode that ran into a limit has ended, since the world has graded it: an estimate would pay for standing still
+    until the limit comes. One that failed is cut off and earns nothing: its reward is NaN, which would spoil weights.
     """
     if truncated and info.get("failed"):
         return 0.0 if math.isnan(reward) else float(reward), terminated, True
@@ -329,7 +319,7 @@ class RoutingVectorEnv(gym.vector.VectorWrapper):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_masks = np.zeros((self.num_envs, len(self.action_meanings)), np.int8)
         """A row for each environment: 1 for each action that its episode offers."""
-        self._readers = [RoutingReader(self.view) for _ in range(self.num_envs)]
+        self._constants: list[list[float]] = [[] for _ in range(self.num_envs)]
         # Not inner.episodes: there the next episode stands already when the end of the last one is read.
         self._episodes: list[Episode | None] = [None] * self.num_envs
 
@@ -392,14 +382,15 @@ class RoutingVectorEnv(gym.vector.VectorWrapper):
                 raise ResetNeeded(f"environment {i} has not been reset yet; the first reset() may not mask it out")
             if episode is not self._episodes[i]:
                 self._episodes[i], self.action_masks[i] = episode, self.view.mask(episode)
-            rows[row] = self._readers[i](episode)
+                self._constants[i] = self.view.constants(episode)
+            rows[row] = self.view.features(episode, self._constants[i])
         return rows
 
     def _last(self, i: int) -> NDArray[np.float32]:
         """The end of the episode that is over, while the next one waits to take its place."""
-        if (episode := self._episodes[i]) is None:
-            raise ResetNeeded(f"environment {i} has played no episode")
-        return self._readers[i](episode)
+        episode = self._episodes[i]
+        assert episode is not None
+        return self.view.features(episode, self._constants[i])
 
     def _with_masks(self, infos: dict[str, Any]) -> dict[str, Any]:
         return {**infos, "action_mask": self.action_masks.copy(), "_action_mask": np.ones(self.num_envs, np.bool_)}

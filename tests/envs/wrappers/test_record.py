@@ -13,6 +13,7 @@ import pytest
 import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.money.prices import Tokens, Usage, load_sheet
 from toolorchestra.envs.wrappers import RecordTrajectories, Routing, VectorReward, read_trajectories
@@ -55,34 +56,14 @@ def test_a_line_tells_the_episode(tmp_path: Path) -> None:
     assert row["totals"]["nano_usd"] == sum(row["totals"]["nano_usd_by_role"].values())
     assert row["totals"]["nano_usd"] == sum(row["totals"]["nano_usd_by_tool"].values())
     assert row["totals"]["seconds"] == episode.ledger.seconds
-
-
-def test_charges_can_be_billed_again(tmp_path: Path) -> None:
-    env = recorded(tmp_path / "runs.jsonl")
-    env.reset(seed=3)
-    for action in (SEARCH, ANSWER):
-        env.step(action)
-    (row,) = read_trajectories(tmp_path / "runs.jsonl")
-    sheet = load_sheet("paper-2025-11")
-    assert {c["turn"] for c in row["charges"]} == {1, 2}
-    assert {c["role"] for c in row["charges"]} == {"orchestrator", "expert", "tool"}
+    assert {c["turn"] for c in row["charges"]} == {1, 2, 3}
     assert {c["tool"] for c in row["charges"]} == {"", "search-2", "answer-1"}
+    sheet = load_sheet("paper-2025-11")
     for c in row["charges"]:
         usage = Usage(c["item"], c["role"], Tokens(**c["tokens"]), c["units"], c["seconds"], c["estimated"])
         assert sheet.charge(usage).nano_usd == c["nano_usd"]
-
-
-def test_seed_reproduces_the_episode(tmp_path: Path) -> None:
-    env = recorded(tmp_path / "runs.jsonl")
-    env.reset(seed=3)
-    env.step(ANSWER)
-    env.reset()
-    env.step(ANSWER)
-    *_, row = read_trajectories(tmp_path / "runs.jsonl")
-    assert row["reset_seed"] is None
     again = base(env).factory.start(row["seed"])
     assert again.episode.task_id == row["task_id"]
-    assert again.info["preference"] == row["preference"]
 
 
 def test_abandoned_episodes_are_written_once(tmp_path: Path) -> None:
@@ -150,18 +131,14 @@ def test_goes_with_the_other_wrappers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "complaint"),
-    [(b'{"task_id": "x', "not JSON"), (b'{"task_id": "x"}', "without seed, messages"), (b"\xff", "not JSON")],
-)
+    [(b'{"task_id": "x', "not JSON"), (b'{"task_id": "x"}', "without seed, messages"), (b"\xff", "not JSON"),
+     (b"5", "without task_id")],
+)  # fmt: skip
 def test_broken_lines_are_named(tmp_path: Path, line: bytes, complaint: str) -> None:
     path = tmp_path / "runs.jsonl"
-    env = recorded(path)
-    env.reset(seed=0)
-    env.step(ANSWER)
-    path.write_bytes(path.read_bytes() + line + b"\n")
-    rows = read_trajectories(path)
-    next(rows)
-    with pytest.raises(ConfigError, match=rf"runs\.jsonl, line 2: .*{complaint}"):
-        next(rows)
+    path.write_bytes(line + b"\n")
+    with pytest.raises(ConfigError, match=rf"runs\.jsonl, line 1: .*{complaint}"):
+        next(read_trajectories(path))
 
 
 def test_a_torn_line_does_not_swallow_the_next(tmp_path: Path) -> None:
@@ -178,21 +155,17 @@ def test_a_torn_line_does_not_swallow_the_next(tmp_path: Path) -> None:
     assert [one["calls"] for one in read_trajectories(path)] == [{"answer-1": 1}] * 2
 
 
-def _play(path: str, seed: int) -> None:
-    env = recorded(Path(path))
-    for k in range(6):
-        env.reset(seed=seed + k)
-        env.step(SEARCH)
-        env.step(ANSWER)
-
-
 def test_processes_may_share_a_file(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
-    context = multiprocessing.get_context("spawn")
-    players = [context.Process(target=_play, args=(str(path), 100 * n)) for n in range(2)]
-    for player in players:
-        player.start()
-    for player in players:
-        player.join(60)
-    assert [player.exitcode for player in players] == [0, 0]
-    assert len(list(read_trajectories(path))) == 12
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_append, args=(path, letter)) for letter in (b"a", b"b")]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    assert sorted(path.read_bytes().split()) == [b"a" * 100_000] * 40 + [b"b" * 100_000] * 40
+
+
+def _append(path: Path, letter: bytes) -> None:
+    for _ in range(40):
+        append_line(path, letter * 100_000 + b"\n")
