@@ -49,10 +49,6 @@ class Child:
         self.between = 0.0
         """What it used in between: billed with this run."""
 
-    @property
-    def reads(self) -> tuple[int, int, int]:
-        return self.out, self.err, self.status_pipe
-
     def begin(self, order: Mapping[str, Any]) -> None:
         """Go on from where it stands still, with an order."""
         self.processor_before = self.processor_seconds()
@@ -126,21 +122,12 @@ class Child:
             pass
         return True
 
-    def hear(self, fd: int, data: bytes) -> int:
-        """Keep what it said; how much that is by now."""
-        self.said[fd] += data
-        return len(self.said[fd])
-
     def drain(self, most: int) -> None:
         """Read what is in its pipes."""
         for fd in (self.out, self.err):
             with contextlib.suppress(BlockingIOError):
                 while fd in self.open and len(self.said[fd]) <= most and (data := os.read(fd, CHUNK)):
                     self.said[fd] += data
-
-    def said_until(self, most: int) -> tuple[bytes, bytes]:
-        """What the child wrote to stdout and to stderr, at most the first `most` bytes of each."""
-        return bytes(self.said[self.out][:most]), bytes(self.said[self.err][:most])
 
 
 class ChildPool:
@@ -158,30 +145,18 @@ class ChildPool:
         self._lasting: bool = settings["sessions"]
         self._target: int = settings["waiting_children"]
         self._children: dict[int, Child] = {}
-        self._ready: deque[Child] = deque()
+        self.ready: deque[Child] = deque()
+        """Children that wait locked in."""
         self._coming = self._made = self.dying = 0
         self.to_remove: deque[str] = deque()
         self.removing = 0
-        """Folders that the process beside is removing."""
+        """Folders of the dead that the process beside is removing."""
         self.failure = ""
         """What the last child said that could not be set up."""
 
-    @property
-    def has_ready(self) -> bool:
-        return bool(self._ready)
-
-    @property
-    def left(self) -> int:
-        """How many folders of the dead are still there."""
-        return len(self.to_remove) + self.removing
-
-    def take(self) -> Child:
-        """A child that waits locked in."""
-        return self._ready.popleft()
-
     def refill(self, wanted: bool) -> None:
         """Order more until enough wait. After a failure only where a program is waiting."""
-        while (wanted or not self.failure) and len(self._ready) + self._coming < self._target:
+        while (wanted or not self.failure) and len(self.ready) + self._coming < self._target:
             self._make()
 
     def _make(self) -> None:
@@ -198,7 +173,7 @@ class ChildPool:
         child = self._children[self._made] = Child(self._made, scratch, (out, err, orders, status))
         for fd in (out, err, orders, status):
             os.set_blocking(fd, False)
-        for fd in child.reads:
+        for fd in (out, err, status):
             self._selector.register(fd, selectors.EVENT_READ, child)
 
     def hear(self, seed: socket.socket) -> list[Child] | None:
@@ -223,16 +198,16 @@ class ChildPool:
         child.ready = True
         if child.handle >= 0:
             self._coming -= 1
-            self._ready.append(child)
+            self.ready.append(child)
 
     def _gone(self, child: Child) -> Child:
         if not child.ready:
             self._coming -= 1
             child.drain(CHUNK)
-            said = child.said_until(CHUNK)[1].decode("utf-8", "replace")
+            said = child.said[child.err].decode("utf-8", "replace")
             self.failure = said or f"the sandbox's child was lost ({child.status})"
-        elif child in self._ready:
-            self._ready.remove(child)
+        elif child in self.ready:
+            self.ready.remove(child)
         self.dying -= child.dying
         if child.asked is None:
             self._close(child)

@@ -76,7 +76,7 @@ CLONE_THREAD = 0x00010000
 _NAMESPACES = 0x7E020080
 """Every CLONE_NEW* flag."""
 EPERM, ENOSYS = 1, 38
-_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_ERRNO = 0x00050000
 _LOAD, _JUMP_EQUAL, _JUMP_SET, _JUMP_ABOVE, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
 _X32 = 0x40000000
 
@@ -101,65 +101,41 @@ def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("HBBI", code, yes, no, value)
 
 
-def _verdict(action: int) -> bytes:
-    return _step(_RETURN, action)
-
-
-def _low(index: int) -> bytes:
-    return _step(_LOAD, 16 + 8 * index)
+_ALLOW, _DENY = _step(_RETURN, 0x7FFF0000), _step(_RETURN, _ERRNO | EPERM)
 
 
 def build(machine: str, pid: int) -> bytes:
     """The filter's program for this kind of machine. Raises KeyError for one that is not known."""
     which = 0 if ARCHITECTURES[machine] == X86_64 else 1
-    number = _step(_LOAD, 0)
-    deny = _verdict(_ERRNO | EPERM)
-    program = [_step(_LOAD, 4), _step(_JUMP_EQUAL, ARCHITECTURES[machine], 1, 0), deny, number]
-    program += [_step(_JUMP_ABOVE, _X32, 0, 1), deny]
+    program = [_step(_LOAD, 4), _step(_JUMP_EQUAL, ARCHITECTURES[machine], 1, 0), _DENY, _step(_LOAD, 0)]
+    program += [_step(_JUMP_ABOVE, _X32, 0, 1), _DENY]
     for numbers in FREE.values():
         if (nr := numbers[which]) is not None:
-            program += [_step(_JUMP_EQUAL, nr, 0, 1), _verdict(_ALLOW)]
+            program += [_step(_JUMP_EQUAL, nr, 0, 1), _ALLOW]
     # glibc asks for clone3 first and, told that there is none, takes clone, whose flags can be seen.
-    program += [_step(_JUMP_EQUAL, CLONE3[which], 0, 1), _verdict(_ERRNO | ENOSYS)]
-    thread = [
-        _low(0),
-        _step(_JUMP_SET, _NAMESPACES, 2, 0),
-        _step(_JUMP_SET, CLONE_THREAD, 0, 1),
-        _verdict(_ALLOW),
-        deny,
-    ]
-    program += [_step(_JUMP_EQUAL, CLONE[which], 0, len(thread)), *thread]
+    program += [_step(_JUMP_EQUAL, CLONE3[which], 0, 1), _step(_RETURN, _ERRNO | ENOSYS)]
+    new_thread = (_step(_JUMP_SET, _NAMESPACES, 2, 0), _step(_JUMP_SET, CLONE_THREAD, 0, 1), _ALLOW, _DENY)
+    program += [_step(_JUMP_EQUAL, CLONE[which], 0, 5), _argument(0), *new_thread]
     for rule in arguments(pid):
         if (nr := rule.numbers[which]) is not None:
-            checks = _checks(rule.place, rule.values)
-            program += [_step(_JUMP_EQUAL, nr, 0, len(checks)), *checks]
-    return b"".join([*program, deny])
+            program += [_step(_JUMP_EQUAL, nr, 0, 2 + 2 * len(rule.values)), _argument(rule.place)]
+            for value in rule.values:
+                program += [_step(_JUMP_EQUAL, value & 0xFFFFFFFF, 0, 1), _ALLOW]
+            program.append(_DENY)
+    return b"".join([*program, _DENY])
 
 
-class Filter:
-    """The filter of a kind of machine, built once; each process only writes its own number into it."""
-
-    def __init__(self, machine: str) -> None:
-        one, other = build(machine, _STAND_IN), build(machine, _STAND_IN + 1)
-        self._places = [n for n in range(4, len(one), 8) if one[n : n + 4] != other[n : n + 4]]
-        self._kept = ctypes.create_string_buffer(one, len(one))
-
-    def of(self, pid: int) -> tuple[int, int]:
-        """How many steps it has, and its address: for the process `pid`."""
-        for place in self._places:
-            struct.pack_into("I", self._kept, place, pid)
-        return len(self._kept) // 8, ctypes.addressof(self._kept)
+def _argument(place: int) -> bytes:
+    return _step(_LOAD, 16 + 8 * place)
 
 
-_STAND_IN = 0x3FFFFFF0
+def for_process(program: bytes, pid: int) -> bytes:
+    """A filter that was built for the process STAND_IN, for another one."""
+    return program.replace(struct.pack("I", STAND_IN), struct.pack("I", pid))
+
+
+STAND_IN = 0x3FFFFFF0
 """No process has such a number."""
-
-
-def _checks(index: int, values: Sequence[int]) -> list[bytes]:
-    out = [_low(index)]
-    for value in values:
-        out += [_step(_JUMP_EQUAL, value & 0xFFFFFFFF, 0, 1), _verdict(_ALLOW)]
-    return [*out, _verdict(_ERRNO | EPERM)]
 
 
 def machine() -> str:
@@ -173,6 +149,7 @@ def machine() -> str:
 
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_PDEATHSIG = 4, 22, 24, 38, 1
 _SECCOMP_FILTER = 2
+_LIBC = ctypes.CDLL(None, use_errno=True)
 LOWEST_HELD = 10
 """Descriptors below are for the child's standard streams and its pipes."""
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
@@ -184,21 +161,16 @@ _MAKE = 0x10 | 0x20 | 0x80 | 0x100
 """Remove directories and files, make directories and regular files: neither links, devices, sockets nor pipes."""
 _TRUNCATE = 1 << 14
 _ALL_BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
-_TCP_BY_ABI = {4: 3}
-_SCOPES_BY_ABI = {6: 3}
-"""Abstract unix sockets and signals stay inside."""
+_TCP, _SCOPES = 3, 3
+"""Since version 4: no TCP. Since version 6: abstract unix sockets and signals stay inside."""
 
 
 def landlock_abi() -> int:
     """The kernel's Landlock version; 0 where there is none."""
     if not machine():
         return 0
-    found = _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    found = _LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     return max(0, int(found))
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
 
 
 def _must(result: int, what: str) -> int:
@@ -231,14 +203,12 @@ class Walls:
 
     def __init__(self, readable: Sequence[tuple[int, bool]], bounds: Bounds) -> None:
         self.readable, self.bounds = readable, bounds
-        self._libc = _libc()
-        abi = _must(self._libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1)), "Landlock")
+        abi = landlock_abi()
         self._handled = _ALL_BY_ABI[min(abi, 5)]
-        self._attributes = struct.pack(
-            "QQQ", self._handled, _TCP_BY_ABI[4] if abi >= 4 else 0, _SCOPES_BY_ABI[6] if abi >= 6 else 0
-        )[: 24 if abi >= 6 else 16 if abi >= 4 else 8]
+        known = 24 if abi >= 6 else 16 if abi >= 4 else 8
+        self._attributes = struct.pack("QQQ", self._handled, _TCP, _SCOPES)[:known]
         self._null = _held("/dev/null")
-        self._filter = Filter(machine())
+        self._filter = build(machine(), STAND_IN)
 
     @property
     def held(self) -> list[int]:
@@ -252,10 +222,10 @@ class Walls:
         for what in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
             _limit(what, 0)
         self.die_with_parent()
-        _must(self._libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(NO_NEW_PRIVS)")
+        _must(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(NO_NEW_PRIVS)")
         self._landlock(root)
-        _drop_capabilities(self._libc)
-        self._libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+        _drop_capabilities()
+        _LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
     def around_child(self, scratch: str, lasting: bool) -> None:
         """Lock a child in. What is open stays open: close first what it may not have. `lasting`: for a session, which
@@ -264,17 +234,17 @@ class Walls:
         _limit(resource.RLIMIT_NOFILE, self.bounds.open_files)
         self.die_with_parent()
         self._landlock(scratch)
-        self._libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-        size, address = self._filter.of(os.getpid())
-        program = struct.pack("HxxxxxxP", size, address)
-        _must(self._libc.prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, program, 0, 0), "prctl(SECCOMP)")
+        _LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+        steps = ctypes.create_string_buffer(own := for_process(self._filter, os.getpid()), len(own))
+        program = struct.pack("HxxxxxxP", len(own) // 8, ctypes.addressof(steps))
+        _must(_LIBC.prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, program, 0, 0), "prctl(SECCOMP)")
 
     def die_with_parent(self) -> None:
         """Be killed when the parent is gone. A fork clears it."""
-        _must(self._libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0), "prctl(PDEATHSIG)")
+        _must(_LIBC.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0), "prctl(PDEATHSIG)")
 
     def _landlock(self, writable: str) -> None:
-        call, handled = self._libc.syscall, self._handled
+        call, handled = _LIBC.syscall, self._handled
         size = ctypes.c_size_t(len(self._attributes))
         ruleset = _must(call(_CREATE_RULESET, self._attributes, size, ctypes.c_uint32(0)), "ruleset")
         for descriptor, is_folder in self.readable:
@@ -289,7 +259,7 @@ class Walls:
     def _allow(self, ruleset: int, descriptor: int, rights: int) -> None:
         rule = struct.pack("=Qi", rights, descriptor)
         kind, none = ctypes.c_int(_PATH_BENEATH), ctypes.c_uint32(0)
-        _must(self._libc.syscall(_ADD_RULE, ctypes.c_int(ruleset), kind, rule, none), "Landlock rule")
+        _must(_LIBC.syscall(_ADD_RULE, ctypes.c_int(ruleset), kind, rule, none), "Landlock rule")
 
 
 def _address_space() -> int:
@@ -303,9 +273,9 @@ def _limit(what: int, value: int) -> None:
     resource.setrlimit(what, (value, value))
 
 
-def _drop_capabilities(libc: ctypes.CDLL) -> None:
+def _drop_capabilities() -> None:
     for capability in range(64):
-        if libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+        if _LIBC.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break  # past the last one, or not ours to drop: the sets below count
     header, nothing = struct.pack("Ii", 0x20080522, 0), bytes(24)
-    _must(libc.syscall(_CAPSET[machine()], header, nothing), "capset")
+    _must(_LIBC.syscall(_CAPSET[machine()], header, nothing), "capset")

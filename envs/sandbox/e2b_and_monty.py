@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, Outage, install, no_such
+from toolorchestra.envs.base.errors import ConfigError, Outage, install, one_of
 from toolorchestra.envs.base.secrets import key_in
 from toolorchestra.envs.sandbox import Bounds, Execution, Interpreter, harmless
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
@@ -31,17 +31,13 @@ def interpreter(
         from toolorchestra.envs.sandbox.landlock import LandlockSandbox  # its modules are Linux's own
 
         return LandlockSandbox(bounds, sessions, bubblewrap)
+    one_of("sandbox", kind, KINDS)
     if sessions:
         raise ConfigError(f"sandbox {kind!r} keeps no sessions; landlock does")
-    if kind == "monty":
-        return Monty(bounds)
-    if kind == "e2b":
-        return E2b(bounds)
-    if kind == UNSAFE:
-        return Unsafe(bounds)
     if kind == "arithmetic":
         return ArithmeticInterpreter()
-    raise ConfigError(no_such("sandbox", kind, KINDS))
+    made: dict[str, type[Monty | E2b | Unsafe]] = {"monty": Monty, "e2b": E2b, UNSAFE: Unsafe}
+    return made[kind](bounds)
 
 
 class Monty:
@@ -61,13 +57,10 @@ class Monty:
         except ImportError:
             raise ConfigError(f"sandbox 'monty' needs its package: {install('monty')}") from None
         self.bounds, self._monty = bounds, pydantic_monty
+        self.patience_seconds = 10 * bounds.seconds
+        """The longest that a run can take."""
         self._lock = threading.Lock()
         self._pool: Any = None
-
-    @property
-    def patience_seconds(self) -> float:
-        """The longest that a run can take."""
-        return 10 * self.bounds.seconds
 
     async def run(self, code: str, session: str = "") -> Execution:
         """Runs a program. Every run starts afresh: nothing is kept, not even within a session."""
@@ -119,7 +112,7 @@ class E2b:
     describe = "Python in a machine of its own, with the usual scientific packages and with network; each run is fresh"
 
     def __init__(self, bounds: Bounds) -> None:
-        self.bounds = bounds
+        self.bounds, self.patience_seconds = bounds, bounds.seconds + 120
         self._key = key_in("E2B_API_KEY")
         if not self._key:
             raise ConfigError("sandbox 'e2b' needs a key: export E2B_API_KEY=...")
@@ -128,11 +121,6 @@ class E2b:
         except ImportError:
             raise ConfigError(f"sandbox 'e2b' needs its package: {install('e2b')}") from None
         self._sdk = e2b_code_interpreter
-
-    @property
-    def patience_seconds(self) -> float:
-        """The longest that a run can take."""
-        return self.bounds.seconds + 120
 
     async def run(self, code: str, session: str = "") -> Execution:
         """Make a machine, run, and end it."""
@@ -166,12 +154,7 @@ class Unsafe:
     describe = "Python without a sandbox"
 
     def __init__(self, bounds: Bounds) -> None:
-        self.bounds = bounds
-
-    @property
-    def patience_seconds(self) -> float:
-        """The longest that a run can take."""
-        return self.bounds.seconds + 10
+        self.bounds, self.patience_seconds = bounds, bounds.seconds + 10
 
     async def run(self, code: str, session: str = "") -> Execution:
         """Each run is a new process in a new folder."""

@@ -142,7 +142,10 @@ class ForkServer:
                 held.append(order)  # one program of a session at a time
                 continue
             if child is None:
-                if self._is_full() or not self.pool.has_ready:
+                # A further program waits for the end of others, and until what is left of them is removed.
+                left = len(self.pool.to_remove) + self.pool.removing
+                full = max(len(self.running) + self.pool.dying, left) >= self.most_children
+                if full or not self.pool.ready:
                     held.append(order)
                     break
                 child = self._new(order)
@@ -153,17 +156,13 @@ class ForkServer:
             self.pool.failure = ""
             _send({"id": order["id"], "status": 120, "seconds": 0.0}, b"", failure.encode())
 
-    def _is_full(self) -> bool:
-        """Whether a further program has to wait: for the end of others, or until what is left of them is removed."""
-        return max(len(self.running) + self.pool.dying, self.pool.left) >= self.most_children
-
     def _new(self, order: Mapping[str, Any]) -> Child:
         session = order["session"]
         if session and len(self.sessions) >= self.most_sessions:
             idle = [c for c in self.sessions.values() if c.asked is None]
             if idle:
                 self._bury(min(idle, key=lambda c: c.used))
-        child = self.pool.take()
+        child = self.pool.ready.popleft()
         child.session = session
         if session:
             self.sessions[session] = child
@@ -229,7 +228,8 @@ class ForkServer:
             if fd == child.status_pipe:
                 child.kill()  # it is ending, or it can say nothing any more; its exit status comes by the seed
         elif fd != child.status_pipe:
-            if child.hear(fd, data) > self.bounds.output_bytes:
+            child.said[fd] += data
+            if len(child.said[fd]) > self.bounds.output_bytes:
                 self._answer(child, -signal.SIGKILL, f"ended: more than {self.bounds.output_bytes} bytes of output")
         elif not child.ready:
             self.pool.now_ready(child)
@@ -296,7 +296,7 @@ class ForkServer:
             self._count(child)
         if asked is None:
             return
-        out, err = child.said_until(self.bounds.output_bytes)
+        out, err = (bytes(child.said[fd][: self.bounds.output_bytes]) for fd in (child.out, child.err))
         if note:
             err = b"%b\n%b" % (err, note.encode())
         if child.restarted:

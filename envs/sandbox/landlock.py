@@ -1,16 +1,10 @@
 """Real Python with numpy and sympy for programs that nobody trusts, on Linux with Landlock: no root, no container.
 
 Each program runs in a child of its own, locked in by Landlock (reads the interpreter's own files, writes its scratch
-folder, nothing else), by seccomp (an allow-list of system calls: no network, no exec, no fork, no signals to others),
-by limits (time, memory, threads, output, files), without capabilities and with an empty environment. Children are
-forked from a process that holds nothing of others (`process_seed.py`), and wait locked in before a program comes. In a
-session a child stands still between programs.
-
-Not covered: a bug in the kernel, which the child shares; timing and cache side channels; the memory and processor that
-children take from one another (`most_children` bounds it); what stands in the readable folders, such as the source of
-installed packages; without bwrap, what `stat` says of a path that is known. Files that a program deletes while it holds
-them open are bounded only by `open_files` times `file_bytes`. Programs are seeded and start alike, so "random" results
-repeat. docs/security.md has the whole.
+folder), by seccomp (an allow-list of system calls: no network, no exec, no fork, no signals to others), by limits, and
+without capabilities. Children are forked from a process that holds nothing of others (`process_seed.py`), and wait
+locked in before a program comes. In a session a child stands still between programs. Programs are seeded and start
+alike, so "random" results repeat. docs/security.md has the whole, and what is not covered.
 """
 
 from __future__ import annotations
@@ -94,11 +88,13 @@ class LandlockSandbox:
                 f"take another: 'monty' ({install('monty')}), or 'e2b' with a key"
             )
         self.bounds, self.sessions, self.queue_seconds = bounds, sessions, queue_seconds
+        cores = len(os.sched_getaffinity(0))
+        disk = shutil.disk_usage(tempfile.gettempdir()).free
         self._settings = {"bounds": asdict(bounds), "most_children": most_children, "most_sessions": most_sessions,
-                          "waiting_children": min(most_children, MOST_WAITING, 2 * _cores() + 2),
+                          "waiting_children": min(most_children, MOST_WAITING, 2 * cores + 2),
                           "idle_seconds": 900.0, "readable": readable_folders(), "sessions": sessions,
-                          "seeds": max(1, _cores() // CORES_OF_A_SEED),
-                          "together": {"disk_bytes": _free_bytes() // 2, "memory_bytes": _memory() // 2}}  # fmt: skip
+                          "seeds": max(1, cores // CORES_OF_A_SEED),
+                          "together": {"disk_bytes": disk // 2, "memory_bytes": _memory() // 2}}  # fmt: skip
         self._bubblewrap = _bubblewrap() if bubblewrap else ""
         self._lock = threading.Lock()
         self._server: _ServerProcess | None = None
@@ -152,7 +148,11 @@ class LandlockSandbox:
             if self._server is None or not self._server.alive:
                 self._lost |= self._server.sessions if self._server is not None else set()
                 self._server = _ServerProcess(self._settings, self._bubblewrap)
-                self._probe(self._server)
+                # Nothing runs before it has been seen that the walls hold.
+                said = self._server.ask(_PROBE, "")[1].result(START_SECONDS)["outputs"]
+                if said[0].split() != ["held", "held"]:
+                    self._server.close()
+                    raise ConfigError(f"the sandbox does not hold on this machine: {''.join(said)}"[:300])
             return self._server
 
     def close(self) -> None:
@@ -162,49 +162,33 @@ class LandlockSandbox:
                 self._server.close()
                 self._server = None
 
-    @staticmethod
-    def _probe(server: _ServerProcess) -> None:
-        """Nothing runs before it has been seen that the walls hold."""
-        said = server.ask(_PROBE, "")[1].result(START_SECONDS)
-        if said["outputs"][0].split() != ["held", "held"]:
-            server.close()
-            raise ConfigError(f"the sandbox does not hold on this machine: {''.join(said['outputs'])}"[:300])
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
 
 class _Waiting:
-    """A table of who waits for which answer."""
+    """A table of who waits for which answer. Without a lock: each step on it is one of a dict's own."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._futures: dict[int, Future[dict[str, Any]]] = {}
         self.ended = False
 
     def add(self, number: int) -> Future[dict[str, Any]]:
-        """A future for the answer with this number. It has failed already where the server has ended."""
-        future: Future[dict[str, Any]] = Future()
-        with self._lock:
-            if not self.ended:
-                self._futures[number] = future
-                return future
-        future.set_exception(Outage("the sandbox's server has ended"))
+        """A future for the answer with this number."""
+        future = self._futures[number] = Future()
+        if self.ended:
+            self.end()
         return future
 
     def pop(self, number: int) -> Future[dict[str, Any]] | None:
         """Take who waits for an answer, if anybody does; from here on nobody does."""
-        with self._lock:
-            return self._futures.pop(number, None)
+        return self._futures.pop(number, None)
 
     def end(self) -> None:
-        """Tell all that no answer comes."""
-        with self._lock:
-            left, self._futures, self.ended = list(self._futures.values()), {}, True
-        for future in left:
-            if future.set_running_or_notify_cancel():
-                future.set_exception(Outage("the sandbox's server ended while a program ran"))
+        """Tell all that no answer comes, and whoever asks from here on."""
+        self.ended = True
+        with contextlib.suppress(KeyError):  # nobody is left
+            while True:
+                _, future = self._futures.popitem()
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(Outage("the sandbox's server has ended"))
 
 
 class _ServerProcess:
@@ -343,11 +327,6 @@ def readable_folders() -> list[str]:
     packages = [p for p in sys.path if p.endswith(("site-packages", "dist-packages"))]
     shared = ["/etc/ld.so.cache"]
     return [p for p in [*own, base, *packages, *system, *shared] if os.path.exists(p)]
-
-
-def _free_bytes() -> int:
-    about = os.statvfs(tempfile.gettempdir())
-    return about.f_bavail * about.f_frsize
 
 
 def _memory() -> int:

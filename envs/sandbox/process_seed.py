@@ -1,8 +1,8 @@
 """The seed: a process that has numpy and sympy loaded, holds nothing of anybody's, and is forked for each program.
 
-It is a child of the fork server and gets orders over a socket: a scratch folder's path with four pipes is a child to be
-made. It never sees a program, nor what one says: those travel on the pipes, whose ends it closes at once. So a program
-that walks frames, objects and memory of its process finds only what it brought itself.
+An order of the fork server, a scratch folder's path with four pipes, is a child to be made. The seed never sees a
+program, nor what one says: those travel on the pipes, whose ends it closes at once. So a program that walks frames,
+objects and memory of its process finds only what it brought itself.
 """
 
 from __future__ import annotations
@@ -43,16 +43,6 @@ class Birth(NamedTuple):
     pipes: Sequence[int]
 
 
-def load() -> list[str]:
-    """Import what programs need; the names of what is there."""
-    loaded = []
-    for name in PRELOADED:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-            loaded.append(name)
-    return loaded
-
-
 def grow(links: Sequence[socket.socket], settings: Mapping[str, Any]) -> Begin:
     """Be a seed until the server is gone, one for each link, all forked from the first once everything is loaded. It
     returns in children alone: with what they are to call at the bottom of their stack, where no frame of a seed is
@@ -61,11 +51,14 @@ def grow(links: Sequence[socket.socket], settings: Mapping[str, Any]) -> Begin:
     for fd in range(3):
         os.dup2(null, fd)
     walls = Walls(hold(settings["readable"]), Bounds(**settings["bounds"]))
-    loaded = " ".join(load())
+    loaded = []
+    for name in PRELOADED:
+        with contextlib.suppress(ImportError):
+            loaded.append(importlib.import_module(name).__name__)
     forget(settings["readable"])
     walls.around_seed(settings["scratch"])
     link = _share(links, walls)
-    link.send(LOADED + loaded.encode())
+    link.send(LOADED + " ".join(loaded).encode())
     birth = _tend(link)
     if birth is None:
         os._exit(0)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from tests.paths import REPOSITORY
 from toolorchestra.envs.sandbox import Execution, Interpreter
+from toolorchestra.envs.sandbox.landlock import LandlockSandbox
 
 CANARY = "canary-5e1f"
 MARK = "ESCAPED"
@@ -100,6 +101,25 @@ class Stage:
         for listening in (self.listener, self.datagrams, self.unix):
             listening.close()
         self._folder.cleanup()
+
+
+def run(made: Interpreter, code: str, session: str = "") -> Execution:
+    """What a program gives."""
+    return asyncio.run(made.run(code, session))
+
+
+def together(made: Interpreter, *codes: str) -> list[Execution]:
+    """What programs give that run at the same time."""
+
+    async def all_of_them() -> list[Execution]:
+        return list(await asyncio.gather(*(made.run(code) for code in codes)))
+
+    return asyncio.run(all_of_them())
+
+
+def scratch_of(made: LandlockSandbox) -> Path:
+    """Where a sandbox's programs have their folders."""
+    return Path(made.server()._finalizer.peek()[2][1])  # type: ignore[index]
 
 
 def programs(file: str = "hostile") -> Mapping[str, str]:

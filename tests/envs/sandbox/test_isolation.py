@@ -6,22 +6,19 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.hostile_programs import walker
+from tests.support.hostile_programs import run, scratch_of, together, walker
 from toolorchestra.envs.sandbox import Bounds, Execution
-from toolorchestra.envs.sandbox.children import Child
 from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.sandbox.landlock import LandlockSandbox
-from toolorchestra.envs.sandbox.scratch import MOST_DEEP, counting, disk_bytes, keep
+from toolorchestra.envs.sandbox.scratch import MOST_DEEP, disk_bytes
 
 pytestmark = pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
 Opened = Callable[..., LandlockSandbox]
@@ -33,14 +30,6 @@ def sessions() -> Iterator[LandlockSandbox]:
     made = LandlockSandbox(Bounds(seconds=2.0, disk_bytes=4 << 20), sessions=True)
     yield made
     made.close()
-
-
-def scratch_of(made: LandlockSandbox) -> Path:
-    return Path(made.server()._finalizer.peek()[2][1])  # type: ignore[index]
-
-
-def run(made: LandlockSandbox, code: str, session: str = "") -> Execution:
-    return asyncio.run(made.run(code, session))
 
 
 @pytest.mark.parametrize("keeps", [False, True], ids=["fresh", "sessions"])
@@ -82,13 +71,6 @@ def test_a_program_starts_from_an_interpreter_that_was_told_nothing() -> None:
     assert told == ["['_run', 'serve', '<module>'] ['<program>'] ['<program>'] {} True", "[] []", "[]"]
 
 
-def test_a_child_serves_one_program_and_the_next_waits_already(opened: Opened) -> None:
-    made = opened(Bounds(seconds=5.0))
-    seen = [run(made, "import os\nprint(os.getpid(), os.listdir('.'))\nopen('x', 'w')").stdout for _ in range(20)]
-    assert len(set(seen)) == 20
-    assert {said.split(" ", 1)[1] for said in seen} == {"[]\n"}
-
-
 def test_a_thread_that_outlives_its_program_stands_still_until_the_next(sessions: LandlockSandbox) -> None:
     counts = (
         "import threading, time\nn = 0\n"
@@ -123,27 +105,6 @@ def test_files_written_between_programs_are_bounded_and_end_the_session(sessions
     ended = run(sessions, "import time; time.sleep(1); print('on')", "a")
     assert ended.stdout == "" or "the session was ended" in ended.stderr
     assert disk_bytes(str(scratch)) < 256 << 20
-
-
-class Unmeasured(Child):
-    """Of a machine whose clock of processor time moves in steps: a short program took none."""
-
-    def processor_seconds(self) -> float:
-        return 0.0
-
-
-def test_what_stands_still_goes_on_though_no_processor_time_was_seen() -> None:
-    process = subprocess.Popen([sys.executable, "-c", "print('on')"], stdout=subprocess.PIPE)
-    child = Unmeasured(1, "", (-1, -2, -3, -4))
-    child.pid, child.handle = process.pid, os.pidfd_open(process.pid)
-    try:
-        child.stand_still()
-        child.begin({"code": ""})
-        assert process.communicate(timeout=10)[0] == b"on\n"
-    finally:
-        process.kill()
-        process.wait()
-        os.close(child.handle)
 
 
 def test_a_program_of_a_session_is_billed_for_what_ran_before_it(sessions: LandlockSandbox) -> None:
@@ -219,10 +180,9 @@ def test_the_number_of_threads_is_bounded(opened: Opened) -> None:
     assert (done.exit_status, done.stderr) == (-9, "ended: more than 20 threads")
 
 
-@pytest.mark.parametrize("depth", [1900])
-def test_nested_folders_hold_no_neighbour_up(opened: Opened, depth: int) -> None:
+def test_nested_folders_hold_no_neighbour_up(opened: Opened) -> None:
     nests = (
-        f"import os, time\nfor _ in range({depth}): os.mkdir('d'); os.chdir('d')\n"
+        "import os, time\nfor _ in range(1900): os.mkdir('d'); os.chdir('d')\n"
         "for i in range(6000): open(f'f{i}', 'w').close()\ntime.sleep(1)"
     )
     made = opened(Bounds(seconds=2.0))
@@ -256,27 +216,6 @@ def test_counting_is_bounded_in_depth_and_in_entries(tmp_path: Path) -> None:
     assert disk_bytes(str(tmp_path / "missing")) == 0
 
 
-def test_processor_time_between_two_programs_is_kept_for_the_bill_of_the_next() -> None:
-    """Here something lets it go on, as nothing should, so that there is something to bill."""
-    burning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    child = Child(1, "", (-1, -2, -3, -4))
-    child.pid, child.handle, child.session = burning.pid, os.pidfd_open(burning.pid), "a"
-    try:
-        child.stand_still()
-        time.sleep(0.2)
-        still = child.processor_seconds() - child.processor_after
-        burning.send_signal(signal.SIGCONT)
-        while child.processor_seconds() < child.processor_after + still + 0.3:  # more: two looks differ a little
-            time.sleep(0.01)
-        child.begin({"code": "print(1)"})
-        assert 0.2 <= child.between < 5.0
-        assert still < 0.1
-    finally:
-        burning.kill()
-        burning.wait()
-        os.close(child.handle)
-
-
 def test_programs_cannot_talk_by_locks_nor_by_wakes_nor_find_each_others_folders(opened: Opened) -> None:
     talks = (
         "import ctypes, fcntl, mmap, os, struct\n"
@@ -296,23 +235,6 @@ def test_programs_cannot_talk_by_locks_nor_by_wakes_nor_find_each_others_folders
     assert first[:4] == ["held", "held", "-1", "1"]
     assert len(first[4]) == len(second[4]) == 32
     assert first[4] != second[4]
-
-
-def test_what_is_quickly_counted_waits_for_nothing_that_is_not(tmp_path: Path) -> None:
-    for number in range(2000):
-        (tmp_path / "many" / str(number)).mkdir(parents=True)
-    (tmp_path / "few").mkdir()
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs:
-        for name in ("many", "many", "many", "few"):
-            ours.send(os.fsencode(tmp_path / name))
-        thread = threading.Thread(target=keep, args=(theirs, lambda path: counting(path, 1 << 30)))
-        thread.start()
-        answers = [ours.recv(1 << 16).split() for _ in range(4)]
-        ours.shutdown(socket.SHUT_WR)
-        thread.join(10)
-    assert [Path(os.fsdecode(path)).name for _, path in answers] == ["few", "many", "many", "many"]
-    assert [int(said) for said, _ in answers] == [0, *[2000 * 4096] * 3]
 
 
 def test_a_program_whose_files_nobody_counts_stands_still(opened: Opened) -> None:
@@ -349,34 +271,31 @@ def test_what_all_hold_together_is_bounded(opened: Opened) -> None:
     made = opened(Bounds(seconds=5.0))
     made._settings["together"] = {"memory_bytes": 300 << 20}
     holds = "import time\nheld = b'x' * (200 << 20)\ntime.sleep(1)\nprint(len(held))"
-
-    async def together() -> list[Execution]:
-        return list(await asyncio.gather(*(made.run(holds) for _ in range(2))))
-
-    done = asyncio.run(together())
+    done = together(made, holds, holds)
     assert sorted(one.exit_status for one in done) == [-9, 0]
     assert {one.stderr for one in done} == {"", "ended: all programs together have more than 314572800 memory_bytes"}
 
 
-def test_a_signal_to_the_whole_group_leaves_no_files() -> None:
+def test_the_server_and_its_files_go_with_the_process_that_started_it_even_by_a_signal_to_all() -> None:
     code = (
         "import asyncio\n"
         "from toolorchestra.envs.sandbox.landlock import LandlockSandbox\n"
         "s = LandlockSandbox(); asyncio.run(s.run('print(1)'))\n"
-        "print(s._server._finalizer.peek()[2][1], flush=True)\n"
+        "print(s.server()._process.pid, s._server._finalizer.peek()[2][1], flush=True)\n"
         "asyncio.run(s.run('import time; time.sleep(9)'))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None
-    scratch = Path(process.stdout.readline().decode().strip())
+    server, scratch = map(Path, process.stdout.readline().decode().split())
     assert scratch.is_dir()
     os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(10) == -signal.SIGTERM
     process.stdout.close()
     end = time.monotonic() + 5
-    while scratch.exists() and time.monotonic() < end:
+    while (scratch.exists() or ("/proc" / server).exists()) and time.monotonic() < end:
         time.sleep(0.02)
     assert not scratch.exists()
+    assert not ("/proc" / server).exists()
 
 
 def test_the_server_is_deaf_to_signals_that_end_its_starter(sessions: LandlockSandbox) -> None:
