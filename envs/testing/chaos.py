@@ -6,9 +6,8 @@
     env = gym.make("ToolOrchestra/ToolScale-v0", backends=chaos.models(mine))
     Backing(read("backends.toml"), around=chaos.around)      # all that stands behind the tools of a question source
 
-Each wrapper notes which faults it made in which episode, and what the models behind it were paid for. So one can hold
-the episodes against it: one with a fault that hides the answer has failed and is not scored, any other is as it is
-without chaos, and the bill is what was paid. envs/testing/chaos_runs.py does that for every environment.
+Each wrapper notes which faults it made in which episode, and what the models behind it were paid for, so that one can
+hold the episodes against it: tests/support/chaos_runs.py does.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import TypeVar
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, no_such
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ContextLimits, ask, limits_of
@@ -29,6 +28,7 @@ from toolorchestra.envs.retrieval import Hit, Retriever
 from toolorchestra.envs.sandbox import Execution, Interpreter
 from toolorchestra.envs.tools.assemble import Backends
 
+Answer = TypeVar("Answer")
 HARMLESS = ("drip", "late", "twice")
 """The answer comes all the same: after many small waits, after a long one, or after it was asked for and paid twice."""
 FATAL = ("fail", "outage", "hang", "cut", "garble", "cancel", "exit")
@@ -76,8 +76,25 @@ class Chaos:
             interpreter=ChaosInterpreter(backends.interpreter, self),
         )
 
-    def next_fault(self, kind: str) -> str:
-        """What goes wrong with this call; "" for nothing. Noted."""
+    async def through(self, kind: str, ask: Callable[[], Awaitable[Answer]]) -> tuple[Answer, bool]:
+        """The answer of a backend, and whether it is to be garbled; or what goes wrong with this call. Noted."""
+        fault = self._next_fault(kind)
+        if fault in _RAISED:
+            raised, text = _RAISED[fault]
+            raise raised(f"chaos: {text}")
+        if fault in ("late", "hang"):
+            await asyncio.sleep(self.seconds)
+        if fault == "hang":
+            raise TimeoutError("chaos: nothing came")
+        for _ in range(2 if fault == "twice" else 1):
+            answer = await ask()
+        for _ in range(10 if fault == "drip" else 0):
+            await asyncio.sleep(self.seconds / 10)
+        if fault == "cut":
+            raise ConnectionResetError("chaos: the connection broke off in the middle of the answer")
+        return answer, fault == "garble"
+
+    def _next_fault(self, kind: str) -> str:
         episode = EPISODE.get()
         self._asked[episode, kind] += 1
         self.calls[kind] += 1
@@ -89,37 +106,13 @@ class Chaos:
         self.made.setdefault(episode, []).append(fault)
         return fault
 
-    def note_paid(self, usage: Usage) -> None:
-        """Count what a model was paid for."""
-        self.paid.setdefault(EPISODE.get(), []).append(usage)
 
-    async def before(self, fault: str) -> None:
-        """What happens before anything is asked."""
-        if fault in ("fail", "outage", "exit", "cancel"):
-            _raise(fault)
-        if fault == "hang":
-            await asyncio.sleep(self.seconds)
-            raise TimeoutError("chaos: nothing came")
-        if fault == "late":
-            await asyncio.sleep(self.seconds)
-
-    async def after(self, fault: str) -> None:
-        """What happens once the answer is there, and paid."""
-        if fault == "drip":
-            for _ in range(10):
-                await asyncio.sleep(self.seconds / 10)
-        if fault == "cut":
-            raise ConnectionResetError("chaos: the connection broke off in the middle of the answer")
-
-
-def _raise(fault: str) -> NoReturn:
-    if fault == "outage":
-        raise Outage("chaos: the backend is away")
-    if fault == "exit":
-        raise SystemExit("chaos: a backend that ends the process")
-    if fault == "cancel":
-        raise asyncio.CancelledError("chaos: a backend that cancels itself")
-    raise OSError("chaos: no route to the backend")
+_RAISED: Mapping[str, tuple[type[BaseException], str]] = {
+    "fail": (OSError, "no route to the backend"),
+    "outage": (Outage, "the backend is away"),
+    "exit": (SystemExit, "a backend that ends the process"),
+    "cancel": (asyncio.CancelledError, "a backend that cancels itself"),
+}
 
 
 class ChaosModels:
@@ -140,20 +133,13 @@ class ChaosModels:
 
     async def complete(self, request: ChatRequest) -> Completion:
         """The model's reply, or what the chaos draws in its place: an outage, a delay, garbled text."""
-        fault = self.chaos.next_fault("models")
-        await self.chaos.before(fault)
-        for _ in range(2 if fault == "twice" else 1):
-            completion = await self._paid(request)
-        await self.chaos.after(fault)
-        if fault == "garble":
-            return completion._replace(text=None)  # type: ignore[arg-type]
-        return completion
+        completion, garbled = await self.chaos.through("models", lambda: self._paid(request))
+        return completion._replace(text=None) if garbled else completion  # type: ignore[arg-type]
 
     async def _paid(self, request: ChatRequest) -> Completion:
         bill = request.bill.part()
         completion = await ask(self.inner, replace(request, bill=bill))
-        for usage in bill.usages:
-            self.chaos.note_paid(usage)
+        self.chaos.paid.setdefault(EPISODE.get(), []).extend(bill.usages)
         return completion
 
 
@@ -167,12 +153,8 @@ class ChaosRetriever:
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """The passages found, or a fault."""
-        fault = self.chaos.next_fault("retriever")
-        await self.chaos.before(fault)
-        for _ in range(2 if fault == "twice" else 1):
-            hits = await self.inner.search(query, top_k, bill or Bill())
-        await self.chaos.after(fault)
-        return None if fault == "garble" else hits  # type: ignore[return-value]
+        hits, garbled = await self.chaos.through("retriever", lambda: self.inner.search(query, top_k, bill or Bill()))
+        return None if garbled else hits  # type: ignore[return-value]
 
 
 class ChaosInterpreter:
@@ -182,44 +164,9 @@ class ChaosInterpreter:
 
     def __init__(self, inner: Interpreter, chaos: Chaos) -> None:
         self.inner, self.chaos = inner, chaos
-
-    @property
-    def describe(self) -> str:
-        return self.inner.describe
-
-    @property
-    def item(self) -> str:
-        return self.inner.item
+        self.describe, self.item = inner.describe, inner.item
 
     async def run(self, code: str, session: str = "") -> Execution:
         """What the program did, or a fault."""
-        fault = self.chaos.next_fault("interpreter")
-        await self.chaos.before(fault)
-        for _ in range(2 if fault == "twice" else 1):
-            done = await self.inner.run(code, session)
-        await self.chaos.after(fault)
-        return done._replace(stdout=None) if fault == "garble" else done  # type: ignore[arg-type]
-
-
-class ChaosSampler:
-    """An engine that samples a policy's turns, with faults: late samples, and outages. The rest is the engine's own."""
-
-    def __init__(self, inner: Any, chaos: Chaos) -> None:
-        self._inner, self._chaos = inner, chaos
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    async def sample(self, prompt: Sequence[int], params: Any, session: str = "") -> Any:
-        """One sampled turn, or a fault."""
-        named = EPISODE.set(session)
-        try:
-            fault = self._chaos.next_fault("sampler")
-            if fault in FATAL:
-                raise Outage(f"chaos: the sampler is away ({fault})")
-            await self._chaos.before(fault)
-            sample = await self._inner.sample(prompt, params, session)
-            await self._chaos.after(fault)
-        finally:
-            EPISODE.reset(named)
-        return sample
+        done, garbled = await self.chaos.through("interpreter", lambda: self.inner.run(code, session))
+        return done._replace(stdout=None) if garbled else done  # type: ignore[arg-type]

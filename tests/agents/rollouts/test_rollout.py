@@ -15,7 +15,6 @@ from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Roll
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.domains.toy import script
 from toolorchestra.envs.factory import factory
-from toolorchestra.envs.testing.chaos import FATAL, Chaos, ChaosSampler
 
 CHAT = Chat(load_tokenizer())
 TURNS = [[*CHAT.encode(text), CHAT.stop] for text in script()]
@@ -84,17 +83,6 @@ def test_a_rollout_may_have_limits_of_its_own() -> None:
     assert (cut.truncated_by, cut.measure.context_cut, cut.measure.outcome) == ("context", True, 0.0)
     assert (cut.measure.failed, cut.measure.valid_output) == (False, False)
     assert 0 < cut.turns < free.turns
-
-
-def test_a_chaotic_sampler_fails_its_own_episodes_and_changes_no_other() -> None:
-    chaos = Chaos(seed=2, rate=0.1)
-    got = Rollouts(ChaosSampler(Scripted(), chaos), CHAT, PARAMS).collect([Job("toy", FACTORY, 5) for _ in range(40)])
-    (calm,) = Rollouts(Scripted(), CHAT, PARAMS).collect([Job("toy", FACTORY, 5)])
-    fatal = {session for session, faults in chaos.made.items() if set(faults) & set(FATAL)}
-    assert [f"{number}/1" in fatal for number in range(40)] == [t.measure.failed for t in got]
-    assert {t.measure.failed for t in got} == {True, False}
-    assert all((t.messages, t.bill, t.measure) == (calm.messages, calm.bill, calm.measure)
-               for t in got if not t.measure.failed)  # fmt: skip
 
 
 def test_turns_end_at_a_call_where_that_is_asked_for() -> None:

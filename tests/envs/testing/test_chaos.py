@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
-from tests.support import chaos_runs
 from tests.support.chaos_runs import chaos_run, covered
 from tests.tau2_playing import needs_package
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.episode.calls import CallResult
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import ChatRequest, ScriptedModel
+from toolorchestra.envs.runtime import invoke
 from toolorchestra.envs.testing.chaos import EPISODE, FATAL, FAULTS, HARMLESS, Chaos
 
 EPISODES = 100
@@ -68,35 +66,19 @@ def test_each_fault_is_what_it_is_called() -> None:
     assert set(HARMLESS) | set(FATAL) == set(FAULTS)
 
 
-def billing_nothing(bill: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, where, done, key: bill(self, where, done._replace(booked=()), key)
-
-
 def test_money_that_vanishes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Episode, "_bill", billing_nothing(Episode._bill))
+    bill = Episode._bill
+    monkeypatch.setattr(Episode, "_bill", lambda self, at, done, key: bill(self, at, done._replace(booked=()), key))
     report = chaos_run("ToolOrchestra/HLE-v0", 10, seed=1)
     assert any("the models were paid for" in finding for finding in report.findings)
     assert any("the spend cap counted" in finding for finding in report.findings)
 
 
 def test_a_failure_that_becomes_an_answer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from toolorchestra.envs.runtime import invoke
-
-    def refused(err: BaseException, ready: Any) -> CallResult:
-        return invoke_explain(ToolError(str(err)), ready)
-
-    invoke_explain = invoke._explain
-    monkeypatch.setattr(invoke, "_explain", refused)
+    explain = invoke._explain
+    monkeypatch.setattr(invoke, "_explain", lambda err, ready: explain(ToolError(str(err)), ready))
     report = chaos_run("ToolOrchestra/HLE-v0", 10, seed=1)
     assert any("went on as if nothing had happened" in finding for finding in report.findings)
-
-
-def test_an_episode_that_raises_is_told_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play(made: Any, seed: int, gates: Any) -> Episode:
-        raise RuntimeError("gone")
-
-    monkeypatch.setattr(chaos_runs, "_play", play)
-    assert "lost: RuntimeError: gone" in str(chaos_run("ToolOrchestra/HLE-v0", 2))
 
 
 def test_wrong_settings_say_what_is_right() -> None:
