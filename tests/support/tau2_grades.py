@@ -17,7 +17,6 @@ from loguru import logger  # noqa: E402
 
 logger.remove()
 
-from tau2.data_model.message import AssistantMessage, ToolCall, ToolMessage, UserMessage  # noqa: E402
 from tau2.data_model.simulation import SimulationRun  # noqa: E402
 from tau2.evaluator.evaluator import EvaluationType, evaluate_simulation  # noqa: E402
 from tau2.registry import registry  # noqa: E402
@@ -31,12 +30,7 @@ from tests.support.tau2_players import (  # noqa: E402
 )
 from toolorchestra.envs.base.actions import render_call  # noqa: E402
 from toolorchestra.envs.domains.tau2 import world as tau2_world  # noqa: E402
-from toolorchestra.envs.domains.tau2.task import (  # noqa: E402
-    Aside,
-    Log,
-    Said,
-    Tau2Task,
-)
+from toolorchestra.envs.domains.tau2.task import Tau2Task  # noqa: E402
 from toolorchestra.envs.env import OrchestraEnv  # noqa: E402
 
 SETS = (("airline", "base", "scripted"), ("retail", "base", "scripted"), ("telecom", "full", "scripted"))
@@ -71,44 +65,13 @@ def spoiled(plan: Tau2Task, other: Tau2Task, rng: random.Random, *, solo: bool) 
     return [*texts, DONE if solo else FAREWELL]
 
 
-def as_messages(log: Log) -> list[Any]:
-    """An episode's log as the package's messages."""
-    messages: list[Any] = []
-    aside = None
-    for number, entry in enumerate(log):
-        if isinstance(entry, Aside):
-            aside = entry.text
-        elif isinstance(entry, Said):
-            kind = AssistantMessage if entry.side == "assistant" else UserMessage
-            messages.append(kind(role=entry.side, content=entry.text))
-        else:
-            call = ToolCall(id=str(number), name=entry.call.name, arguments=entry.call.arguments, requestor=entry.side)
-            kind = AssistantMessage if entry.side == "assistant" else UserMessage
-            messages.append(kind(role=entry.side, content=aside, tool_calls=[call]))
-            messages.append(
-                ToolMessage(id=str(number), role="tool", content=entry.content, requestor=entry.side, error=entry.error)
-            )
-            aside = None
-    return messages
-
-
 def by_package(env: OrchestraEnv, task: Any, *, solo: bool) -> float:
     """The package's grade of the episode just played."""
     world: Any = env.episode and env.episode.world
-    messages = as_messages(world.log)
-    if solo:
-        messages.append(AssistantMessage(role="assistant", content="###STOP###"))
-    run = SimulationRun(
-        id="x",
-        task_id=task.id,
-        start_time="",
-        end_time="",
-        duration=0.0,
-        termination_reason=world.ended,
-        messages=messages,
-    )
-    domain = world.domain.name
-    return float(evaluate_simulation(run, task, EvaluationType.ALL, solo, domain).reward)
+    run = {"id": "x", "task_id": task.id, "start_time": "", "end_time": "", "duration": 0.0}
+    run |= {"termination_reason": world.ended, "messages": world.whole_conversation()}
+    made = SimulationRun.model_validate(run)
+    return float(evaluate_simulation(made, task, EvaluationType.ALL, solo, world.domain.name).reward)
 
 
 def differing(case: tuple[str, str, str], number: int) -> list[str]:

@@ -4,18 +4,17 @@ tasks, so they are no policies; what they do they do as an agent does, by text."
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
+from tests.tau2_playing import SOURCE
 from toolorchestra.envs.base.actions import MAX_CALLS, render, render_call
-from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2.domain import steady
 from toolorchestra.envs.domains.tau2.source import RECORDED, Tau2Source
 from toolorchestra.envs.domains.tau2.task import Done, Tau2Task
-from toolorchestra.envs.domains.tau2.world import Recording, Tau2World, recorded_calls
+from toolorchestra.envs.domains.tau2.world import Recording, recorded_calls
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Step
 
@@ -69,24 +68,14 @@ def plans(source: Tau2Source, split: str) -> Mapping[str, Tau2Task]:
 def play(env: OrchestraEnv, task_id: str, texts: list[str], seed: int = 0) -> Step:
     """Play an episode to its end; texts that come after it are left unsaid, missing ones are an empty message each."""
     env.reset(seed=seed, options={"task_id": task_id})
-    last: Step | None = None
-    for text in _endless(texts):
+    for text in chain(texts, repeat("")):
         last = Step(*env.step(text))
         if last.terminated or last.truncated:
-            break
-    if last is None:
-        raise ConfigError("an episode has at least one step")
-    return last
+            return last
+    raise AssertionError("an episode ends")
 
 
-def _endless(texts: list[str]) -> Iterator[str]:
-    yield from texts
-    while True:
-        yield ""
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(NamedTuple):
     """A recorded run, played again."""
 
     run: Recording
@@ -129,9 +118,8 @@ def replay(env: OrchestraEnv, source: Tau2Source, task_id: str) -> Replayed:
     """Play a recorded run again, its user's turns too."""
     run = source.recording(task_id)
     last = play(env, task_id, recorded_texts(run))
-    if env.episode is None or not isinstance(env.episode.world, Tau2World):
-        raise ConfigError("replay() needs an environment of Tau2-v0")
-    made = [entry.content for entry in env.episode.world.log if isinstance(entry, Done)]
+    world: Any = env.episode and env.episode.world
+    made = [entry.content for entry in world.log if isinstance(entry, Done)]
     recorded = [message["content"] for message in run.messages if message["role"] == "tool"]
     equal = sum(_same(a, b) for a, b in zip(made, recorded, strict=False))
     outcome: Mapping[str, Any] = last.info["outcome"] or {"evidence": {"parts": {}}}
@@ -147,98 +135,24 @@ def _same(made: str, recorded: str) -> bool:
         return made == recorded
 
 
-SOURCE = "toolorchestra.envs.domains.tau2.source:Tau2Source"
 MOST_TURNS = 1000
-
-
-class Case(NamedTuple):
-    """A set of tasks under a kind of user."""
-
-    domain: str
-    split: str
-    user: str
-
-
-class Solved(NamedTuple):
-    """How many tasks there are, and how many of them each player solves."""
-
-    tasks: int
-    gold: int
-    nothing: int
-    transfer: int
-
-
-EXPECTED: Mapping[Case, Solved] = {
-    Case("airline", "base", "scripted"): Solved(50, 50, 19, 19),
-    Case("retail", "base", "scripted"): Solved(114, 114, 7, 7),
-    Case("telecom", "base", "scripted"): Solved(114, 114, 0, 20),
-    Case("telecom", "full", "scripted"): Solved(2285, 2285, 0, 32),
-    Case("telecom-workflow", "base", "scripted"): Solved(114, 114, 0, 20),
-    Case("telecom", "base", "none"): Solved(114, 114, 0, 20),
-    Case("telecom", "full", "none"): Solved(2285, 2285, 0, 32),
-    Case("mock", "base", "scripted"): Solved(9, 8, 1, 2),
-    Case("mock", "base", "none"): Solved(6, 6, 1, 2),
-}
 
 
 def made(user: str, *, corrected: bool = False, **settings: Any) -> tuple[OrchestraEnv, Tau2Source]:
     """An environment with its source."""
     env = OrchestraEnv(SOURCE, user=user, corrected=corrected, preference="none", max_turns=MOST_TURNS, **settings)
-    source = env.factory.source
-    if not isinstance(source, Tau2Source):
-        raise ConfigError(f"{SOURCE} made a {type(source).__name__}")
-    return env, source
+    assert isinstance(env.factory.source, Tau2Source)
+    return env, env.factory.source
 
 
-def winners(case: Case, player: str, *, corrected: bool = False) -> list[str]:
-    """The benchmark's ids of the tasks that a player solves."""
-    env, source = made(case.user, corrected=corrected, domain=case.domain, split=case.split)
-    act = PLAYERS[player]
-    tasks = plans(source, case.split)
-    return [
-        plan.task_id
-        for task_id, plan in tasks.items()
-        if play(env, task_id, act(plan, solo=case.user == "none")).reward == 1.0
-    ]
+def winners(env: OrchestraEnv, player: str, *, solo: bool) -> list[str]:
+    """The benchmark's ids of the tasks of an environment that a player solves."""
+    source: Any = env.factory.source
+    tasks = plans(source, env.factory.settings.split)
+    return [p.task_id for i, p in tasks.items() if play(env, i, PLAYERS[player](p, solo=solo)).reward == 1.0]
 
 
-def count(case: Case, *, corrected: bool = False) -> Solved:
-    """Counts the tasks of a case, and how many of them each player solves."""
-    _, source = made(case.user, domain=case.domain, split=case.split)
-    return Solved(len(source.ids(case.split)), *(len(winners(case, player, corrected=corrected)) for player in PLAYERS))
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayResults:
-    """What came of recorded runs that were played again."""
-
-    runs: Sequence[Replayed]
-
-    @property
-    def complete(self) -> bool:
-        """Whether every reward came back, and every part of it that was recorded."""
-        return bool(self.runs) and all(run.agrees for run in self.runs)
-
-    def __str__(self) -> str:
-        recorded = Counter(part for run in self.runs for part in run.run.parts or ())
-        agreed = Counter(
-            part for run in self.runs for part, value in (run.run.parts or {}).items() if run.parts.get(part) == value
-        )
-        lines = [
-            f"{sum(run.reward == run.run.reward for run in self.runs)}/{len(self.runs)} rewards",
-            *(f"{part} {agreed[part]}/{number}" for part, number in sorted(recorded.items())),
-            f"{sum(run.outputs_equal for run in self.runs)}/{sum(run.outputs for run in self.runs)} tool outputs",
-        ]
-        return ", ".join(lines)
-
-
-def replay_all(recordings: str, *, corrected: bool = False) -> ReplayResults:
+def replay_all(recordings: str, *, corrected: bool = False) -> list[Replayed]:
     """Replay every run of a file."""
-    env, source = made(
-        "replay",
-        corrected=corrected,
-        domain="all",
-        split=RECORDED,
-        recordings=recordings,
-    )
-    return ReplayResults([replay(env, source, task_id) for task_id in source.ids(RECORDED)])
+    env, source = made("replay", corrected=corrected, domain="all", split=RECORDED, recordings=recordings)
+    return [replay(env, source, task_id) for task_id in source.ids(RECORDED)]

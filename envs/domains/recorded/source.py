@@ -57,11 +57,13 @@ class RecordedSource(QaSource):
             raise ConfigError(f"fold is a whole number from 0 to {FOLDS - 1}, got {self.fold!r}")
         one_of("attempts", self.attempts, ("one", "checked"))
         one_of("style", self.style, ("full", "brief"))
-        table = self.rows if isinstance(self.rows, Outcomes) else self._read()
+        if not isinstance(self.rows, Outcomes | str | Path):
+            raise ConfigError(f"rows is a file of outcomes or an Outcomes, got {self.rows!r:.60}")
+        table = self.rows if isinstance(self.rows, Outcomes) else read_table(self.rows)
         self.runs = RecordedRuns(table, self.models)
         self.name, self.splits = "recorded", SPLITS
         self.diversify, self.backing, self.judge, self.skills = None, None, None, {}
-        self._folds = {task: _fold(task, FOLDS) for task in self.runs.tasks}
+        self._folds = {task: _fold(task) for task in self.runs.tasks}
         self._of_split = {split: self._tasks(split) for split in SPLITS}
         self._ids = {split: [f"{self.name}/{split}/{task}" for task in self._of_split[split]] for split in SPLITS}
         for split in SPLITS:
@@ -69,11 +71,6 @@ class RecordedSource(QaSource):
                 raise ConfigError(f"{self.runs.where}: no task is in split {split!r}: it has too few tasks")
         self.config = self._config()
         self._sheets_of: dict[int, tuple[PriceSheet, PriceSheet, Toolbox]] = {}
-
-    def _read(self) -> Outcomes:
-        if not isinstance(self.rows, str | Path):
-            raise ConfigError(f"rows is a file of outcomes or an Outcomes, got {self.rows!r:.60}")
-        return read_table(self.rows)
 
     def _config(self) -> ToolConfig:
         offers = tuple(self._offer(model) for model in self.runs.models)
@@ -168,31 +165,18 @@ def _toolbox(config: ToolConfig, sheet: PriceSheet) -> Toolbox:
         model = {"type": "string", "enum": aliases, "description": "Which model."}
         run = partial(send, ends=entry.kind == "answer")
         bills = tuple(offer.model for offer in entry.offers)
-        told = _described(entry, config.style, sheet)
+        if config.style == "brief":
+            told = ";".join(brief_offer(sheet, o.alias, o.model, o.seconds) for o in entry.offers)
+        else:
+            told = "\n".join([entry.description, *(_offered(offer, sheet) for offer in entry.offers)])
         made.append(
-            Tool(
-                entry.name,
-                told,
-                _schema({"model": model}),
-                run,
-                bills=bills,
-                keyed_by="model",
-                offers=entry.offers,
-                suspends=False,
-                kind=entry.kind,
-            )
+            Tool(entry.name, told, _schema({"model": model}), run, bills, "model", entry.offers, False, kind=entry.kind)
         )
     return Toolbox(made)
 
 
 def _schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": dict(properties), "required": list(properties)}
-
-
-def _described(entry: ToolEntry, style: str, sheet: PriceSheet) -> str:
-    if style == "brief":
-        return ";".join(brief_offer(sheet, o.alias, o.model, o.seconds) for o in entry.offers)
-    return "\n".join([entry.description, *(_offered(offer, sheet) for offer in entry.offers)])
 
 
 def _offered(offer: Offer, sheet: PriceSheet) -> str:
@@ -202,5 +186,5 @@ def _offered(offer: Offer, sheet: PriceSheet) -> str:
     return f"- {offer.alias}: " + "; ".join(filter(None, ("billed the dollars of its recording", offer.note, time)))
 
 
-def _fold(task: str, folds: int) -> int:
-    return int.from_bytes(hashlib.blake2b(task.encode(), digest_size=4).digest(), "big") % folds
+def _fold(task: str) -> int:
+    return int.from_bytes(hashlib.blake2b(task.encode(), digest_size=4).digest(), "big") % FOLDS

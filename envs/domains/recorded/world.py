@@ -51,10 +51,14 @@ class RecordedRuns:
         self.where = graded.where
         self._by_tokens = {model: self._has_tokens(graded, number) for number, model in enumerate(self.models)}
         self._rows = graded
-        self._at = self._places()
-        everywhere = [task for task in range(len(graded.tasks)) if all((task, m) in self._at for m in self._numbers)]
-        self.tasks: Mapping[str, int] = {graded.tasks[task]: task for task in everywhere}
-        self.left_out = len(graded.tasks) - len(everywhere)
+        self._at: dict[tuple[int, int], list[int]] = {}
+        for at, pair in enumerate(zip(graded.task.tolist(), graded.model.tolist(), strict=True)):
+            self._at.setdefault(pair, []).append(at)
+        numbers = range(len(self.models))
+        self.tasks: Mapping[str, int] = {
+            name: task for task, name in enumerate(graded.tasks) if all((task, m) in self._at for m in numbers)
+        }
+        self.left_out = len(graded.tasks) - len(self.tasks)
         """Tasks that some of the models did not run."""
         if not self.tasks:
             raise ConfigError(
@@ -69,10 +73,6 @@ class RecordedRuns:
             made.update(np.ascontiguousarray(column).tobytes())
         return made.hexdigest()
 
-    @property
-    def _numbers(self) -> range:
-        return range(len(self.models))
-
     def _has_tokens(self, rows: Outcomes, number: int) -> bool:
         """Whether every run of a model knows its tokens. Raises ConfigError where some run has no price at all."""
         mine = rows.model == number
@@ -86,12 +86,6 @@ class RecordedRuns:
                 "leave those runs out with `priced` of toolorchestra.envs.domains.recorded.world"
             )
         return bool(tokens.all())
-
-    def _places(self) -> dict[tuple[int, int], list[int]]:
-        made: dict[tuple[int, int], list[int]] = {}
-        for at, pair in enumerate(zip(self._rows.task.tolist(), self._rows.model.tolist(), strict=True)):
-            made.setdefault(pair, []).append(at)
-        return made
 
     def text(self, task: str) -> str:
         """What was asked, or the task's name in words."""

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import datetime
 import decimal
 import enum
 import hashlib
 import json
-import math
-import operator
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, ValuesView
-from dataclasses import dataclass
+from collections import ChainMap
+from collections.abc import Callable, ItemsView, Mapping, ValuesView
 from functools import lru_cache
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from toolorchestra.envs.base.errors import ConfigError, one_of
-from toolorchestra.envs.base.python_source import parsed_expression
 from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.package import Release
 from toolorchestra.envs.domains.tau2.schemas import plain_schema
 from toolorchestra.envs.domains.tau2.task import Function, Side, Tau2Task
+from toolorchestra.envs.sandbox.arithmetic import NotCovered, evaluate
 
 SHARED: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _UNCHANGING = (
@@ -69,19 +65,18 @@ def leaves(value: Any) -> frozenset[type]:
     return frozenset({kind})
 
 
-class CopyOnReadTable(MutableMapping[str, Any]):
+class CopyOnReadTable(ChainMap[str, Any]):
     """A table over a pristine one that is never changed.
 
     `table[key]` gives a private copy, made at the first asking, since the domains' code changes what it got that way.
     What iterating gives is shared and only read: the domains look records up by iterating, and never change those.
+    `own` are the records copied or set, by key: all that can differ from the pristine table.
     """
 
-    __slots__ = ("own", "pristine")
-
     def __init__(self, pristine: Mapping[str, Any]) -> None:
-        self.pristine = pristine
         self.own: dict[str, Any] = {}
-        """Records copied or set, by key: all that can differ from the pristine table."""
+        self.pristine = pristine
+        super().__init__(self.own, pristine)  # type: ignore[arg-type]  # nothing is written into the second
 
     def __getitem__(self, key: str) -> Any:
         record = self.own.get(key)
@@ -89,33 +84,16 @@ class CopyOnReadTable(MutableMapping[str, Any]):
             record = self.own[key] = clone(self.pristine[key])
         return record
 
-    def __setitem__(self, key: str, record: Any) -> None:
-        self.own[key] = record
-
     def __delitem__(self, key: str) -> NoReturn:
         raise TypeError(f"records of these domains are never deleted, got del table[{key!r}]")
 
-    def __contains__(self, key: object) -> bool:
-        return key in self.own or key in self.pristine
-
-    def __iter__(self) -> Iterator[str]:
-        if not self.own:
-            return iter(self.pristine)
-        return chain(self.pristine, [key for key in self.own if key not in self.pristine])
-
-    def __len__(self) -> int:
-        return len(self.pristine) + sum(key not in self.pristine for key in self.own)
-
     def values(self) -> ValuesView[Any]:
         """Shared records, to be read only."""
-        return self._now().values()
+        return {**self.pristine, **self.own}.values()
 
-    def items(self) -> Any:
+    def items(self) -> ItemsView[str, Any]:
         """Keys with shared records, to be read only."""
-        return self._now().items()
-
-    def _now(self) -> Mapping[str, Any]:
-        return {**self.pristine, **self.own} if self.own else self.pristine
+        return {**self.pristine, **self.own}.items()
 
 
 def written(record: Any) -> str:
@@ -135,11 +113,7 @@ def _as_text(value: Any) -> Any:
 
 
 MOST_CHARACTERS = 200
-MOST_BITS = 2048
-"""Limit of any whole number on the way. A float ends at 1024, so only detours through giants are refused."""
 _ALLOWED = frozenset("0123456789+-*/(). ")
-
-Number = int | float | complex
 
 
 def calculate(expression: str) -> str:
@@ -148,44 +122,10 @@ def calculate(expression: str) -> str:
         raise ValueError("Invalid characters in expression")
     if len(expression) > MOST_CHARACTERS:
         raise ValueError(f"an expression may have {MOST_CHARACTERS} characters, got {len(expression)}; split it")
-    tree = parsed_expression(expression.lstrip())  # eval() skips leading spaces too
-    return str(round(float(_value(tree)), 2))  # type: ignore[arg-type]  # a complex one raises, as it should
-
-
-def _value(node: ast.expr) -> Number:
-    match node:
-        case ast.Constant(value=int() | float() as number):
-            return _bounded(number)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _bounded(_BINARY[type(op)](_value(left), _value(right)))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand)
-        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            return +_value(operand)
-    raise ValueError(f"numbers, + - * / and parentheses expected, got {ast.unparse(node)[:40]!r}")
-
-
-def _power(base: Number, exponent: Number) -> Number:
-    whole = isinstance(base, int) and isinstance(exponent, int)
-    if whole and abs(base) > 1 and exponent * math.log2(abs(base)) > MOST_BITS:  # type: ignore[operator]
-        raise ValueError(f"{str(base)[:20]}**{str(exponent)[:20]} is too large to calculate; use smaller numbers")
-    return base**exponent
-
-
-def _bounded(number: Number) -> Number:
-    if isinstance(number, int) and number.bit_length() > MOST_BITS:
-        raise ValueError(f"a number on the way has more than {MOST_BITS} bits; use smaller numbers")
-    return number
-
-
-_BINARY: Mapping[type[ast.operator], Callable[[Number, Number], Number]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Pow: _power,
-}
+    try:
+        return str(round(float(evaluate(expression.lstrip())), 2))  # eval() skips leading spaces too
+    except NotCovered as err:
+        raise ValueError(str(err)) from None
 
 
 # What the package's telecom leaves to chance or shares: ids of new bills, and the VPN that every phone would have
@@ -286,8 +226,7 @@ def folder_of(name: str) -> str:
     return "telecom" if name == "telecom-workflow" else name
 
 
-@dataclass(frozen=True, slots=True)
-class DomainTool:
+class DomainTool(NamedTuple):
     """A tool of a domain as the package describes it."""
 
     name: str
@@ -313,7 +252,9 @@ class State:
     def call(self, side: Side, name: str, arguments: Mapping[str, Any]) -> ToolReply:
         """Run one tool call. Whatever a tool raises is its answer, as the benchmark has it."""
         try:
-            return ToolReply(rendered(self.value(side, name, arguments)), False)
+            made = self.value(side, name, arguments)
+            to_text = package.member("environment.environment:Environment").to_json_str
+            return ToolReply(made if isinstance(made, str) else str(to_text(made)), False)
         except Exception as err:  # noqa: BLE001 - domains refuse by raising anything: ValueError, KeyError, TypeError
             return ToolReply(f"Error: {steady(str(err))}", True)
 
@@ -366,16 +307,19 @@ class Tau2Domain:
             raise ConfigError(f"{name} has no solo mode: name a user, or take one of {', '.join(alone)}")
         self.folder = folder_of(name)
         files = parts.solo_policies if solo else parts.policies
-        self.policy = _policy([release.file(self.folder, file).read_text(encoding="utf-8") for file in files])
+        main, *support = (release.file(self.folder, file).read_text(encoding="utf-8") for file in files)
+        parted = "<main_policy>\n{}\n</main_policy>\n<tech_support_policy>\n{}\n</tech_support_policy>"
+        self.policy = parted.format(main, *support) if support else main
         self._kit = package.member(parts.tools)
         if self.folder == "telecom":
             self._kit = type("TelecomTools", (SteadyIds, self._kit), {})
-        self._agent_db = _load(parts.database, release, self.folder, parts.file)
+        self._agent_db = package.member(parts.database).load(release.file(self.folder, parts.file))
         self._user_kit = package.member(parts.user_tools) if parts.user_tools else None
         if self._user_kit is not None and self.folder == "telecom":
             self._user_kit = type("TelecomUserTools", (OwnVpn, self._user_kit), {})
-        user_db = parts.user_database
-        self._user_db = _load(user_db, release, self.folder, f"user_{parts.file}") if user_db else None
+        self._user_db = None
+        if parts.user_database:
+            self._user_db = package.member(parts.user_database).load(release.file(self.folder, f"user_{parts.file}"))
         self.tools = described(self._kit(self._agent_db))
         self.user_tools = described(self._user_kit(self._user_db)) if self._user_kit else ()
         self.agent_names = frozenset(tool.name for tool in self.tools)
@@ -413,12 +357,11 @@ class Tau2Domain:
 
     def _fresh(self, plan: Tau2Task) -> State:
         if self._parts.tables:
-            base = updated(self._agent_db, plan.agent_data) if plan.agent_data else self._agent_db
+            base = _updated(self._agent_db, plan.agent_data)
             tables = {name: CopyOnReadTable(table) for name, table in base.__dict__.items()}
             return self._state(type(base).model_construct(**tables), None)
         agent_db, user_db = clone(self._agent_db, self._shared), clone(self._user_db, self._shared)
-        agent_db = updated(agent_db, plan.agent_data) if plan.agent_data else agent_db
-        return self._state(agent_db, updated(user_db, plan.user_data) if plan.user_data else user_db)
+        return self._state(_updated(agent_db, plan.agent_data), _updated(user_db, plan.user_data))
 
     def _state(self, agent_db: Any, user_db: Any) -> State:
         agent = self._kit(agent_db)
@@ -447,39 +390,18 @@ def load_domain(name: str, release: Release, solo: bool) -> Tau2Domain:
     return Tau2Domain(name, release, solo=solo)
 
 
-def _load(path: str, release: Release, folder: str, file: str) -> Any:
-    return package.member(path).load(release.file(folder, file))
-
-
-def updated(database: Any, data: Mapping[str, Any]) -> Any:
+def _updated(database: Any, data: Mapping[str, Any] | None) -> Any:
     """A database with some of its top-level fields replaced."""
-    return package.member("utils.pydantic_utils:update_pydantic_model_with_dict")(database, data)
-
-
-def _policy(texts: list[str]) -> str:
-    """Put a policy together as the package does."""
-    if len(texts) == 1:
-        return texts[0]
-    main, support = texts
-    return f"<main_policy>\n{main}\n</main_policy>\n<tech_support_policy>\n{support}\n</tech_support_policy>"
+    replaced = package.member("utils.pydantic_utils:update_pydantic_model_with_dict")
+    return replaced(database, data) if data else database
 
 
 def described(kit: Any) -> tuple[DomainTool, ...]:
     """The tools of a toolkit."""
-    tools = []
-    for name, tool in kit.get_tools().items():
-        body = tool.openai_schema["function"]
-        tools.append(DomainTool(name, body["description"], plain_schema(body["parameters"], name)))
-    return tuple(tools)
+    bodies = {name: tool.openai_schema["function"] for name, tool in kit.get_tools().items()}
+    return tuple(DomainTool(n, body["description"], plain_schema(body["parameters"], n)) for n, body in bodies.items())
 
 
 def steady(text: str) -> str:
     """A tool's error without pydantic's version, which changes what is observed and nothing else."""
     return _PYDANTIC_VERSION.sub(r"\1", text)
-
-
-def rendered(made: Any) -> str:
-    """What a tool returned, as the benchmark shows it."""
-    if isinstance(made, str):
-        return made
-    return str(package.member("environment.environment:Environment").to_json_str(made))

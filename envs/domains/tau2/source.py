@@ -13,7 +13,7 @@ from toolorchestra.envs.domains.source import Scene
 from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.domain import PARTS, Tau2Domain, folder_of, load_domain
 from toolorchestra.envs.domains.tau2.package import JUDGES_WORDS, Release, load_release
-from toolorchestra.envs.domains.tau2.task import Tau2Task, public_id, read_criteria, read_plan
+from toolorchestra.envs.domains.tau2.task import Tau2Task, public_id, read_plan
 from toolorchestra.envs.domains.tau2.toolbox import DomainToolbox, build_toolbox
 from toolorchestra.envs.domains.tau2.user_and_judge_models import Hiring, Role
 from toolorchestra.envs.domains.tau2.users import ReplayUser, Tau2ModelUser, Tau2ScriptedUser, User
@@ -31,6 +31,7 @@ USERS = ("none", "scripted", "replay")
 RECORDED = "recorded"
 """The split of recorded runs; their ids are DOMAIN/TASK@SIM_ID."""
 _MOST_BOXES = 32
+_NAME_A_JUDGE = 'give judge="NAME" with backends=FILE, or judge=(model, "price sheet item")'
 
 
 @dataclass(eq=False)
@@ -76,9 +77,7 @@ class Tau2Source:
         self._boxes: dict[tuple[object, ...], tuple[PriceSheet, DomainToolbox]] = {}
         self._ids = self._split_ids(names)
         if self.tasks_path:
-            self._refuse_other_tools()
-        if judge is None and self._kind != "replay" and self.tasks_path:
-            self._refuse_unjudged(names)
+            self._refuse_what_cannot_be_graded()
         self.name = f"tau2-{self.domain}"
 
     def _check_roles(self) -> None:
@@ -107,17 +106,18 @@ class Tau2Source:
             self._domains = {name: load_domain(name, self.release, alone) for name in names}
         return names
 
-    def _refuse_other_tools(self) -> None:
-        """A task whose tools the package does not have would be graded by half its reference path."""
+    def _refuse_what_cannot_be_graded(self) -> None:
+        """A task whose tools the package does not have would be graded by half its reference path. A domain some of
+        whose tasks need a judge is refused before any of them is played."""
         for name, domain in self._domains.items():
-            rows = self.release.tasks(domain.folder)
-            found = {task_id: what for task_id, row in rows.items() if (what := domain.lacks(read_plan(row)))}
-            if found:
-                task_id, what = next(iter(found.items()))
-                raise ConfigError(
-                    f"{len(found)} of {len(rows)} tasks of {name} in {self.release.version} need what "
-                    f"{package.DISTRIBUTION} {package.version()} does not have, such as task {task_id}: {what}"
-                )
+            plans = [read_plan(row) for row in self.release.tasks(domain.folder).values()]
+            of_them = f"of {len(plans)} tasks of {name} in {self.release.version}"
+            if found := [(plan.task_id, what) for plan in plans if (what := domain.lacks(plan))]:
+                lacking = f"{package.DISTRIBUTION} {package.version()} does not have"
+                raise ConfigError(f"{len(found)} {of_them} need what {lacking}, such as task {': '.join(found[0])}")
+            number = sum(bool(plan.criteria and plan.criteria.needs_judge) for plan in plans)
+            if number and self._house.judge is None:
+                raise ConfigError(f"{number} {of_them} are graded by assertions in natural language: {_NAME_A_JUDGE}")
 
     @property
     def version(self) -> str:
@@ -145,7 +145,7 @@ class Tau2Source:
         domain, plan = self._task(task_id, run)
         if plan.criteria and plan.criteria.needs_judge and self._house.judge is None:
             needs = f"{task_id} is graded by {len(plan.criteria.judged)} assertions in natural language"
-            raise ConfigError(f'{needs}: give judge="NAME" with backends=FILE, or judge=(model, "price sheet item")')
+            raise ConfigError(f"{needs}: {_NAME_A_JUDGE}")
         user = self._user(domain, plan, run)
         toolbox = self._toolbox(domain, sheet, tools, user)
         judge = {self._house.judge.item} if self._house.judge else set()
@@ -176,16 +176,6 @@ class Tau2Source:
                 if self.domain != "all" or all(split in self.release.splits(other) for other in names):
                     made.setdefault(split, []).extend(f"{name}/{public_id(i)}" for i in ids if self._playable(name, i))
         return made
-
-    def _refuse_unjudged(self, names: Sequence[str]) -> None:
-        """A domain some of whose tasks cannot be graded is refused before any of them is played."""
-        for name in names:
-            rows = self.release.tasks(self._domains[name].folder).values()
-            number = sum(read_criteria(row.get("evaluation_criteria") or {}, name).needs_judge for row in rows)
-            if number:
-                how = 'give judge="NAME" with backends=FILE, or judge=(model, "price sheet item")'
-                tasks = f"{number} of {len(rows)} tasks of {name} in {self.release.version}"
-                raise ConfigError(f"{tasks} are graded by assertions in natural language: {how}")
 
     def _playable(self, name: str, task_id: str) -> bool:
         """Alone, an agent needs a ticket and can tell nobody anything. In telecom all tasks have one."""

@@ -61,7 +61,7 @@ class Past(NamedTuple):
     """What the calls gave, as it is written in the task."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Tau2Task:
     """One task. Only `ticket` is ever shown to an agent, and only to one that works alone."""
 

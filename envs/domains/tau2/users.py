@@ -2,7 +2,7 @@
 uses its own tools.
 
 Three kinds: `replay` repeats a recorded trajectory's turns, `scripted` follows rules (for plumbing and tests, never for
-reported scores; see scripted.py), `llm` is a model with the benchmark's own guidelines.
+reported scores), `llm` is a model with the benchmark's own guidelines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.actions import CLOSE, MAX_CALLS, UNTHINK, parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError
@@ -21,7 +21,6 @@ from toolorchestra.envs.base.python_source import parsed_expression
 from toolorchestra.envs.base.types import Message, ToolCall
 from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.domain import Tau2Domain
-from toolorchestra.envs.domains.tau2.package import Release
 from toolorchestra.envs.domains.tau2.task import Done, Entry, Said, Tau2Task, seen_by
 from toolorchestra.envs.domains.tau2.user_and_judge_models import BilledModel
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask
@@ -49,18 +48,6 @@ def agent_message(domain: Tau2Domain) -> str:
     return template.format(agent_instruction=instruction, domain_policy=domain.policy).rstrip()
 
 
-def ticket_message(plan: Tau2Task) -> str:
-    """The task of an agent that works alone."""
-    return f"{_TICKET}\n{plan.ticket}\n</ticket>"
-
-
-def user_message(domain: Tau2Domain, plan: Tau2Task) -> str:
-    """The system message of a user that a model plays."""
-    scenario = package.member("data_model.tasks:UserScenario").model_validate(plan.scenario)
-    template = package.text_constant("user.user_simulator", "SYSTEM_PROMPT")
-    return template.format(global_user_sim_guidelines=guidelines(domain), instructions=scenario)
-
-
 @lru_cache(maxsize=32)
 def guidelines(domain: Tau2Domain) -> str:
     """What the release tells simulated users. Raises ConfigError where its own code would fill something in."""
@@ -72,18 +59,6 @@ def guidelines(domain: Tau2Domain) -> str:
             "or 'replay', or a release up to 1.0.1"
         )
     return text
-
-
-def unlike_the_release(release: Release) -> Mapping[str, str]:
-    """What results say of the prompt where the release's own code puts it together otherwise."""
-    return {"prompt": "as before 2.0"} if release.number >= (2,) else {}
-
-
-def guidelines_digest(domain: Tau2Domain, settings: Mapping[str, Any]) -> str:
-    """Says in results which guidelines a simulated user followed, and whether it was asked otherwise than in the
-    benchmark."""
-    text = guidelines(domain) + (json.dumps(settings, sort_keys=True) if settings else "")
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 # -- the user of one episode -------------------------------------------------------------------------------------------
@@ -141,35 +116,25 @@ class RunEnds(Exception):
     """A recorded run was cut off here, not stopped. Its text is the recorded reason."""
 
 
-class User(Protocol):
+class User:
     """The user of one episode."""
 
-    @property
-    def suspends(self) -> bool:
-        """Whether it waits for I/O."""
-
-    @property
-    def bills(self) -> tuple[str, ...]: ...
-
-    @property
-    def model(self) -> ChatModel | None:
-        """The model that plays it, if one does."""
-
-    @property
-    def described(self) -> Mapping[str, Any]:
-        """What results should say of it: its kind, model and prompt."""
+    suspends: bool = False
+    """Whether it waits for I/O."""
+    bills: tuple[str, ...] = ()
+    model: ChatModel | None = None
+    """The model that plays it, if one does."""
+    described: Mapping[str, Any]
+    """What results should say of it: its kind, model and prompt."""
 
     async def reply(self, log: Sequence[Entry], seed: int, bill: Bill | None = None, again: int = 0) -> Tau2UserReply:
         """The next move; `again` counts the empty ones just before it. What it costs goes on the bill. An exception is
         an outage: it fails the episode."""
+        raise NotImplementedError
 
 
-class ReplayUser:
+class ReplayUser(User):
     """Repeats the user's turns of a recording, in order, whatever the agent says."""
-
-    suspends = False
-    bills: tuple[str, ...] = ()
-    model = None
 
     def __init__(self, turns: Sequence[Tau2UserReply], sim_id: str, ended: str) -> None:
         self._turns: list[Tau2UserReply] = [*reversed(turns)]
@@ -185,7 +150,7 @@ class ReplayUser:
         return self._turns.pop()
 
 
-class Tau2ModelUser:
+class Tau2ModelUser(User):
     """A model that plays the customer after the benchmark's guidelines, its spending billed as the user's."""
 
     def __init__(self, domain: Tau2Domain, plan: Tau2Task, hired: BilledModel) -> None:
@@ -193,11 +158,18 @@ class Tau2ModelUser:
         self.suspends = hired.model.suspends
         self.bills = (hired.item,)
         self.model = hired.model
-        self._system = Message(role="system", content=user_message(domain, plan))
+        told = guidelines(domain)
+        scenario = package.member("data_model.tasks:UserScenario").model_validate(plan.scenario)
+        template = package.text_constant("user.user_simulator", "SYSTEM_PROMPT")
+        system = template.format(global_user_sim_guidelines=told, instructions=scenario)
+        self._system = Message(role="system", content=system)
         self._tools = _schemas(domain)
-        settings = {**hired.settings, **unlike_the_release(domain.release)}
-        guidelines = guidelines_digest(domain, settings)
-        self.described = {"kind": "llm", "model": hired.item, "guidelines": guidelines, **settings}
+        settings = {**hired.settings}
+        if domain.release.number >= (2,):  # its own code puts the prompt together otherwise
+            settings["prompt"] = "as before 2.0"
+        followed = told + (json.dumps(settings, sort_keys=True) if settings else "")
+        digest = f"sha256:{hashlib.sha256(followed.encode()).hexdigest()[:12]}"
+        self.described = {"kind": "llm", "model": hired.item, "guidelines": digest, **settings}
 
     async def reply(self, log: Sequence[Entry], seed: int, bill: Bill | None = None, again: int = 0) -> Tau2UserReply:
         messages = (self._system, *seen_by("user", log))
@@ -253,13 +225,10 @@ def in_first_person(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-class Tau2ScriptedUser:
+class Tau2ScriptedUser(User):
     """The user of one episode, who answers by fixed rules."""
 
-    suspends = False
-    bills: tuple[str, ...] = ()
-    model = None
-    described: Mapping[str, str] = {"kind": "scripted"}
+    described = {"kind": "scripted"}  # noqa: RUF012 - nobody changes it
 
     def __init__(self, domain: Tau2Domain, plan: Tau2Task) -> None:
         instructions = plan.scenario["instructions"]

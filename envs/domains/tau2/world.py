@@ -10,7 +10,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,6 @@ from toolorchestra.envs.domains.tau2.users import (
     Tau2UserReply,
     User,
     agent_message,
-    ticket_message,
 )
 from toolorchestra.envs.domains.world import MESSAGE, World
 from toolorchestra.envs.models import ChatRequest, ask
@@ -118,18 +117,10 @@ def _read(file: Path) -> Iterator[Recording]:
 
 
 def _recording(row: Mapping[str, Any]) -> Recording:
-    criteria = row.get("criteria")
-    return Recording(
-        str(row["sim_id"]),
-        row["domain"],
-        str(row["task_id"]),
-        bool(row["solo"]),
-        row["termination_reason"],
-        float(row["reward"]),
-        row.get("reward_breakdown"),
-        None if criteria is None else read_criteria(criteria, str(row["task_id"])),
-        row["messages"],
-    )
+    sim_id, task_id, ended, reward = str(row["sim_id"]), str(row["task_id"]), row["termination_reason"], row["reward"]
+    criteria = None if row.get("criteria") is None else read_criteria(row["criteria"], task_id)
+    parts, messages = row.get("reward_breakdown"), row["messages"]
+    return Recording(sim_id, row["domain"], task_id, bool(row["solo"]), ended, float(reward), parts, criteria, messages)
 
 
 def write_recordings(path: str, runs: Iterable[Recording]) -> None:
@@ -165,9 +156,6 @@ def recorded_messages(log: Iterable[Entry], *, stops: bool) -> list[dict[str, An
     if stops:
         messages.append({"role": "assistant", "content": "###STOP###"})
     return messages
-
-
-# The world of a τ²-Bench task: a domain's state, a user who is talked to, and the benchmark's own rules of the end
 
 
 MOST_USER_CALLS = 50
@@ -226,16 +214,15 @@ class Tau2World(World):
 
     def opening(self) -> Transcript | Tool:
         if self.user is None:
-            return (Message(role="user", content=ticket_message(self.plan)), *seen_by("assistant", self.log))
+            return (
+                Message(role="user", content=f"<ticket>\n{self.plan.ticket}\n</ticket>"),
+                *seen_by("assistant", self.log),
+            )
         if not self.log:
             self.log.append(GREETING)
         if isinstance(self.log[-1], Said) and self.log[-1].side == "assistant":
             if self.user.bills:
-                limits: dict[str, Any] = {
-                    "suspends": self.user.suspends,
-                    "deadline_seconds": self.listener.deadline_seconds,
-                }
-                return Tool("opening", "", _NOTHING, _open, self.user.bills, **limits)
+                return replace(self.listener, name="opening", parameters=_NOTHING, run=_open)
             _at_once(self.listen(0))
         return tuple(seen_by("assistant", self.log))
 
@@ -323,18 +310,20 @@ class Tau2World(World):
         if context.turn == self._consulted:
             raise ToolError("call_expert hands over one move: call it once a turn")
         self._consulted = context.turn
-        hired = self.house.experts[alias]
+        hired, bill = self.house.experts[alias], context.bill
         messages = (Message(role="system", content=self.system), *seen_by("assistant", self.log))
         schemas = [schema for schema in self.toolbox.schemas if schema["function"]["name"] != CALL_EXPERT]
         request = ChatRequest(
-            hired.item, "move", messages, context.seed, context.turn, tools=schemas, role=EXPERT,
-            bill=context.bill,
-        )  # fmt: skip
+            hired.item, "move", messages, context.seed, context.turn, tools=schemas, role=EXPERT, bill=bill
+        )
         said = (await ask(hired.model, request)).text
         try:
             move = parse(said)
+            if not move.calls and self.user is None:
+                raise ToolError(f"{alias} wrote a message, but nobody listens: {move.said:.200}")
             if not move.calls:
-                return await self._said_by(alias, move.said, context)
+                heard = await self.hear(move.said, context)
+                return ToolResult(f"{alias} said: {move.said}\nThe user: {heard.content}", final=heard.final)
             if any(call.name == CALL_EXPERT for call in move.calls):
                 raise ToolError("it may not hand the move on")
             tools = [self.toolbox.check(call) for call in move.calls]
@@ -346,12 +335,6 @@ class Tau2World(World):
             lines += [render_call(*call), result.content]
             final = final or result.final
         return ToolResult("\n".join(lines), final=final)
-
-    async def _said_by(self, alias: str, said: str, context: ToolContext) -> ToolResult:
-        if self.user is None:
-            raise ToolError(f"{alias} wrote a message, but nobody listens: {said:.200}")
-        heard = await self.hear(said, context)
-        return ToolResult(f"{alias} said: {said}\nThe user: {heard.content}", final=heard.final)
 
     def _cut_off(self) -> bool:
         """Whether one of the benchmark's own limits is reached; as there, it outdoes a stop of the same moment."""

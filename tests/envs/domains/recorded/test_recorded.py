@@ -18,16 +18,12 @@ from toolorchestra.envs.outcomes.table import read_table
 from toolorchestra.envs.testing import check_environment
 
 ID = "ToolOrchestra/Recorded-v0"
-SHEET = {
-    "id": "mine",
-    "date": "2026-01-01",
-    "source": "test",
-    "prices": {
-        "qwen3-8b": {"usd_per_mtok": {"input": 0.2, "output": 0.2}},
-        "big": {"usd_per_mtok": {"input": 1, "output": 10}},
-        "small": {"usd_per_mtok": {"input": 0.1, "output": 1}},
-    },
+PRICES = {
+    "qwen3-8b": {"usd_per_mtok": {"input": 0.2, "output": 0.2}},
+    "big": {"usd_per_mtok": {"input": 1, "output": 10}},
+    "small": {"usd_per_mtok": {"input": 0.1, "output": 1}},
 }
+SHEET = {"id": "mine", "date": "2026-01-01", "source": "test", "prices": PRICES}
 RUNS = 4
 
 
@@ -109,7 +105,7 @@ def test_what_has_no_price_is_refused_or_left_out_and_never_free(tmp_path: Path)
     with pytest.raises(ConfigError, match=r"no row|no task was run by all"):
         RecordedSource(rows=priced(read_table(file)))
     assert RecordedSource(rows=priced(read_table(file)), models=["small"]).runs.models == ("small",)
-    other = {**SHEET, "prices": {"qwen3-8b": SHEET["prices"]["qwen3-8b"]}}  # type: ignore[index]
+    other = {**SHEET, "prices": {"qwen3-8b": PRICES["qwen3-8b"]}}
     env = made(file, models=["small"], prices=other)
     with pytest.raises((ConfigError, PriceError), match="no price by the token for 'small'"):
         env.reset(seed=0)

@@ -31,14 +31,9 @@ def test_a_model_user_is_named_with_how_it_was_asked() -> None:
     assert (info["user_info"]["implementation"], info["user_info"]["llm"]) == ("user_simulator", "gpt-4.1")
     assert info["user_info"]["llm_args"] == {"temperature": 1.0}
     assert (info["agent_info"]["llm"], info["max_steps"], info["max_errors"]) == ("my-model", 0, 10)
-
-
-@needs_package
-def test_who_works_alone_is_known_by_both_names() -> None:
-    info = made({"kind": "none"}, "agent_stop")["info"]
-    assert (info["agent_info"]["implementation"], info["user_info"]["implementation"]) == (
-        "llm_agent_solo", "dummy_user",
-    )  # fmt: skip
+    alone = made({"kind": "none"}, "agent_stop")["info"]
+    assert alone["agent_info"]["implementation"] == "llm_agent_solo"
+    assert alone["user_info"]["implementation"] == "dummy_user"
 
 
 @needs_package
@@ -51,16 +46,10 @@ def test_a_limit_of_this_suite_is_one_of_steps() -> None:
 
 
 def test_every_check_stands_beside_what_it_checked() -> None:
-    criteria = {
-        "nl_assertions": ["is polite", "is brief"],
-        "communicate_info": ["42"],
-        "reward_basis": ["NL_ASSERTION"],
-    }
+    criteria = {"nl_assertions": ["polite", "brief"], "communicate_info": ["42"], "reward_basis": ["NL_ASSERTION"]}
     told = {**ENDED, "parts": {"NL_ASSERTION": 0.0}, "judged": [True, False], "communicated": [True]}
     info = reward_info(0.0, told, criteria)
-    assert [(one["nl_assertion"], one["met"]) for one in info["nl_assertions"]] == [
-        ("is polite", True), ("is brief", False),
-    ]  # fmt: skip
+    assert [(one["nl_assertion"], one["met"]) for one in info["nl_assertions"]] == [("polite", True), ("brief", False)]
     assert [(one["info"], one["met"]) for one in info["communicate_checks"]] == [("42", True)]
     assert (info["reward_basis"], info["reward_breakdown"]) == (["NL_ASSERTION"], {"NL_ASSERTION": 0.0})
     with pytest.raises(ValueError, match="zip"):
@@ -72,7 +61,4 @@ def test_a_recorded_run_may_bring_criteria_of_its_own() -> None:
     info = reward_info(1.0, told, {"communicate_info": ["42"]})
     assert "communicate_checks" not in info
     assert info["db_check"] == {"db_match": True, "db_reward": 1.0}
-
-
-def test_a_task_without_criteria_is_right_when_it_ends() -> None:
-    assert reward_info(1.0, ENDED, None)["reward_basis"] is None
+    assert reward_info(1.0, ENDED, None)["reward_basis"] is None  # a task without criteria is right when it ends

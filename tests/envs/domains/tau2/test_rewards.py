@@ -9,41 +9,43 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tau2_players import EXPECTED, Case, Solved, count, replay_all, winners
+from tests.support.tau2_players import PLAYERS, made, replay_all, winners
 from tests.tau2_playing import RECORDINGS, needs_package, needs_recordings
 from toolorchestra.envs.domains.tau2.package import load_release
 
 pytestmark = needs_package
 NOTHING_SOLVES = {"airline": "0 1 4 5 6 10 13 26 28 31 34 36 41 43 45 46 47 48 49", "retail": "10 12 25 50 57 65 105"}
+EXPECTED = {
+    ("airline", "base", "scripted"): (50, 50, 19, 19),
+    ("retail", "base", "scripted"): (114, 114, 7, 7),
+    ("telecom", "base", "scripted"): (114, 114, 0, 20),
+    ("telecom", "full", "scripted"): (2285, 2285, 0, 32),
+    ("telecom-workflow", "base", "scripted"): (114, 114, 0, 20),
+    ("telecom", "base", "none"): (114, 114, 0, 20),
+    ("telecom", "full", "none"): (2285, 2285, 0, 32),
+    ("mock", "base", "scripted"): (9, 8, 1, 2),
+    ("mock", "base", "none"): (6, 6, 1, 2),
+}
+"""Domain, split and user: how many tasks there are, and how many the reference path, nothing and a transfer solve."""
+CORRECTED = [("airline", "base", "scripted"), ("telecom", "base", "none"), ("mock", "base", "scripted")]
+CASES = [*((*case, False) for case in EXPECTED), *((*case, True) for case in CORRECTED)]
 
 
-@pytest.mark.parametrize(("case", "expected"), EXPECTED.items(), ids=lambda value: "-".join(map(str, value)))
-def test_every_reference_path_and_every_floor_is_as_known(case: Case, expected: Solved) -> None:
-    assert count(case) == expected
-
-
-@pytest.mark.parametrize("domain", NOTHING_SOLVES)
-def test_doing_nothing_solves_exactly_the_known_tasks(domain: str) -> None:
-    found = winners(Case(domain, "base", "scripted"), "nothing")
-    assert sorted(found, key=int) == NOTHING_SOLVES[domain].split()
-
-
-def test_corrections_agree_on_reference_paths_and_floors() -> None:
-    for case in (
-        Case("airline", "base", "scripted"),
-        Case("telecom", "base", "none"),
-        Case("mock", "base", "scripted"),
-    ):
-        assert count(case, corrected=True) == EXPECTED[case]
+@pytest.mark.parametrize(("domain", "split", "user", "corrected"), CASES)
+def test_every_reference_path_and_every_floor_is_as_known(domain: str, split: str, user: str, corrected: bool) -> None:
+    env, source = made(user, corrected=corrected, domain=domain, split=split)
+    solved = [winners(env, player, solo=user == "none") for player in PLAYERS]
+    assert (len(source.ids(split)), *map(len, solved)) == EXPECTED[domain, split, user]
+    if domain in NOTHING_SOLVES:
+        assert sorted(solved[1], key=int) == NOTHING_SOLVES[domain].split()
 
 
 @needs_recordings
 @pytest.mark.parametrize("corrected", [False, True])
 def test_recorded_runs_return_their_recorded_rewards_and_parts(corrected: bool) -> None:
-    agreement = replay_all(str(RECORDINGS), corrected=corrected)
-    assert agreement.complete, str(agreement)
-    assert str(agreement).startswith("100/100 rewards")
-    assert str(agreement).endswith("999/999 tool outputs")
+    runs = replay_all(str(RECORDINGS), corrected=corrected)
+    assert [run.run.sim_id for run in runs if not run.agrees] == []
+    assert (len(runs), sum(run.outputs for run in runs), sum(run.outputs_equal for run in runs)) == (100, 999, 999)
 
 
 @needs_recordings
@@ -59,5 +61,5 @@ def test_recorded_runs_graded_as_other_tasks_mostly_fail(domain: str, most: floa
         row["criteria"] = tasks[other]["evaluation_criteria"]
     file = tmp_path / "mixed.jsonl"
     file.write_text("\n".join(map(json.dumps, passed)), encoding="utf-8")
-    survived = [run for run in replay_all(str(file)).runs if run.reward == 1.0]
+    survived = [run for run in replay_all(str(file)) if run.reward == 1.0]
     assert len(survived) / len(passed) <= most

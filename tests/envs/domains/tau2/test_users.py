@@ -65,34 +65,19 @@ def customer(request: ChatRequest) -> str:
     return "That is all. ###STOP###" if "anything else" in last["content"] else "My phone has no service."
 
 
-@pytest.mark.parametrize("kind", [Waiting, ScriptedModel])
-def test_a_model_plays_the_customer_with_the_benchmarks_guidelines(kind: type[Any]) -> None:
-    model = kind(customer)
+def test_a_model_plays_the_customer_with_the_benchmarks_guidelines() -> None:
+    model = Waiting(customer)
     env = env_of("telecom", (model, ITEM), AIRPLANE)
     assert env.episode is not None
-    assert [m["content"] for m in env.episode.messages[1:]] == [
-        "Hi! How can I help you today?",
-        "My phone has no service.",
-    ]
+    opening = ["Hi! How can I help you today?", "My phone has no service."]
+    assert [m["content"] for m in env.episode.messages[1:]] == opening
+    env.step(render_call("get_customer_by_phone", {"phone_number": "555-123-2002"}))
     _, _, _, _, info = env.step("Please turn airplane mode off.")
     assert [m["role"] for m in info["new_messages"]] == ["assistant", "user"]
     assert told(info)[0].startswith("It says: Airplane Mode is now OFF")
     assert "toggle_airplane_mode" not in json.dumps(env.episode.observation["messages"][1:])
     charges = [(c["role"], c["item"]) for c in info["charges"]]
-    assert charges.count(("user", ITEM)) == 3  # the opening, the call, the words after it
-    _, reward, terminated, _, info = env.step(FAREWELL)
-    assert (reward, terminated) == (1.0, True)
-    assert info["ledger"]["usd_by_role"]["user"] > 0
-    described = info["outcome"]["evidence"]["user"]
-    assert (described["kind"], described["model"]) == ("llm", ITEM)
-    assert described["guidelines"].startswith("sha256:")
-
-
-def test_what_the_customers_model_is_asked() -> None:
-    model = Waiting(customer)
-    env = env_of("telecom", (model, ITEM), AIRPLANE)
-    env.step(render_call("get_customer_by_phone", {"phone_number": "555-123-2002"}))
-    env.step("Please turn airplane mode off.")
+    assert charges.count(("user", ITEM)) == 2  # the call, and the words after it
     first, second, third = model.asked
     system = first.messages[0]["content"]
     assert system.startswith("# User Simulation Guidelines")
@@ -103,6 +88,10 @@ def test_what_the_customers_model_is_asked() -> None:
     assert [m["role"] for m in second.messages] == ["system", "user", "assistant", "user"]
     assert "customer_id" not in json.dumps(second.messages[1:])  # the agent's tools are the agent's
     assert [m["role"] for m in third.messages][-2:] == ["assistant", "tool"]
+    _, reward, terminated, _, info = env.step(FAREWELL)
+    assert (reward, terminated) == (1.0, True)
+    described = info["outcome"]["evidence"]["user"]
+    assert (described["kind"], described["model"], described["guidelines"][:7]) == ("llm", ITEM, "sha256:")
 
 
 def test_the_spend_cap_goes_with_each_request_of_user_expert_and_judge(tmp_path: Path) -> None:
@@ -218,12 +207,12 @@ def test_a_customer_that_never_stops_calling_is_an_outage(monkeypatch: pytest.Mo
     assert "without saying a word" in info["failed"]["error"]
 
 
-def test_a_vector_of_128_talks_to_waiting_users_all_at_once() -> None:
+def test_a_vector_talks_to_waiting_users_all_at_once() -> None:
     model = Waiting(customer)
-    env = OrchestraVectorEnv(128, SOURCE, domain="telecom", user=(model, ITEM), split="base", preference="none")
+    env = OrchestraVectorEnv(16, SOURCE, domain="telecom", user=(model, ITEM), split="base", preference="none")
     observations, _ = env.reset(seed=0)
     assert all(o["messages"][-1]["content"] == "My phone has no service." for o in observations)
-    _, rewards, terminations, *_ = env.step([FAREWELL] * 128)
+    _, rewards, terminations, *_ = env.step([FAREWELL] * 16)
     assert terminations.all()
     assert not rewards.any()
     env.close()
@@ -297,9 +286,8 @@ def test_an_episode_with_a_model_can_be_recorded_and_replayed_without_it(tmp_pat
     file = str(tmp_path / "runs.jsonl")
     write_recordings(file, [world_of(env).recording("mine", 1.0)])
     for corrected in (False, True):
-        agreement = replay_all(file, corrected=corrected)
-        assert agreement.complete
-        assert str(agreement) == "1/1 rewards, 3/3 tool outputs"
+        (run,) = replay_all(file, corrected=corrected)
+        assert (run.agrees, run.outputs, run.outputs_equal) == (True, 3, 3)
 
 
 def test_a_recorded_run_takes_as_many_steps_as_it_took(tmp_path: Path) -> None:
@@ -319,8 +307,13 @@ def test_a_recorded_run_takes_as_many_steps_as_it_took(tmp_path: Path) -> None:
 
 
 def test_recorded_runs_that_cannot_be_told_apart_or_read_are_refused(tmp_path: Path) -> None:
-    run = world_of(env_of("airline", "scripted", "0")).recording("mine", 0.0)
+    env = env_of("airline", "scripted", "0")
+    env.step("One\u2028two\x85three.")  # separators that end no line
+    run = world_of(env).recording("mine", 0.0)
     file = tmp_path / "runs.jsonl"
+    write_recordings(str(file), [run])
+    assert read_recordings(str(file))["mine"].messages == run.messages
+    read_recordings.cache_clear()
     write_recordings(str(file), [run, run])
     with pytest.raises(ConfigError, match="two runs have one sim_id, 'mine'"):
         read_recordings(str(file))
@@ -330,14 +323,6 @@ def test_recorded_runs_that_cannot_be_told_apart_or_read_are_refused(tmp_path: P
         damaged.write_bytes(data)
         with pytest.raises(ConfigError, match="recorded runs as JSON lines expected"):
             read_recordings(str(damaged))
-
-
-def test_a_line_separator_in_what_was_said_ends_no_line_of_a_recording(tmp_path: Path) -> None:
-    env = env_of("airline", "scripted", "0")
-    env.step("One\u2028two\x85three.")
-    run = world_of(env).recording("mine", 0.0)
-    write_recordings(str(tmp_path / "runs.jsonl"), [run])
-    assert read_recordings(str(tmp_path / "runs.jsonl"))["mine"].messages == run.messages
 
 
 @needs_recordings
@@ -352,7 +337,7 @@ def test_a_recorded_run_that_was_cut_off_is_worth_0_and_no_failure(tmp_path: Pat
     row["messages"].append({"role": "assistant", "content": "", "tool_calls": []})
     file = tmp_path / "cut.jsonl"
     file.write_text(json.dumps(row), encoding="utf-8")
-    (run,) = replay_all(str(file)).runs
+    (run,) = replay_all(str(file))
     assert run.reward == 0.0
 
 
@@ -375,26 +360,20 @@ def test_an_expert_moves_for_one_step_and_is_billed() -> None:
     assert [(c["role"], c["item"], c["tool"]) for c in info["charges"]][1] == ("expert", "gpt-5", "expert-1")
     (asked,) = model.asked
     assert (asked.purpose, asked.role) == ("move", "expert")
-    names = [tool["function"]["name"] for tool in asked.tools]
-    assert "get_user_details" in names
-    assert "call_expert" not in names
+    assert {"get_user_details", "call_expert"} & {tool["function"]["name"] for tool in asked.tools} == {
+        "get_user_details"
+    }
     assert [m["role"] for m in asked.messages] == ["system", "assistant", "user"]
     assert env.step(FAREWELL)[4]["calls"] == {"expert-1": 1}
 
 
-def test_calls_beside_an_experts_move_come_in_their_order() -> None:
-    direct = render_call("list_all_airports", {})
-    for turn, expected in ((CALL + direct, ["get_user_details", "list_all_airports"]),
-                           (direct + CALL, ["list_all_airports", "get_user_details"])):  # fmt: skip
-        _, env = expert_env(lambda _: render_call("get_user_details", {"user_id": "emma_kim_9957"}))
-        env.step(turn)
-        assert [entry.call.name for entry in world_of(env).log if isinstance(entry, Done)] == expected
-
-
-def test_what_an_expert_says_goes_to_the_user_and_counts_as_said() -> None:
+def test_calls_beside_an_experts_move_come_in_their_order_and_its_words_are_said() -> None:
+    _, env = expert_env(lambda _: render_call("get_user_details", {"user_id": "emma_kim_9957"}))
+    env.step(render_call("list_all_airports", {}) + CALL + render_call("list_all_airports", {}))
+    named = [entry.call.name for entry in world_of(env).log if isinstance(entry, Done)]
+    assert named == ["list_all_airports", "get_user_details", "list_all_airports"]
     _, env = expert_env(lambda _: FAREWELL)
-    _, reward, terminated, _, _ = env.step(CALL)
-    assert (reward, terminated) == (1.0, True)
+    assert env.step(CALL)[1:3] == (1.0, True)
 
 
 @pytest.mark.parametrize("move", [CALL, "<tool_call>{</tool_call>", ""])
