@@ -95,8 +95,10 @@ def run(given: IndexOptions) -> int:
 
     fields = {name: getattr(given, name) for name in ("id", "title", "text")}
     served = served_embedder(read(given.backends), given.embedder) if given.backends else None
-    prompts = {"query_prompt": given.query_prompt, "passage_prompt": given.passage_prompt}
-    how = Build(given.engine, given.embedder, given.faiss, served=served, **prompts)
+    how = Build(
+        given.engine, given.embedder, given.faiss, served=served,
+        query_prompt=given.query_prompt, passage_prompt=given.passage_prompt,
+    )  # fmt: skip
     passages = islice(corpus(given.corpus, fields, given.words, told), given.first)
     manifest = build(passages, given.folder, how, given.again, progress, _source(given))
     size = sum(file.stat().st_size for file in given.folder.rglob("*") if file.is_file())

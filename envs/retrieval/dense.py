@@ -276,7 +276,7 @@ class Dense:
     def _vectors(self, asked: Sequence[str | Vectors]) -> Vectors:
         """What came as vectors, and queries encoded here."""
         if self._served is not None:
-            return np.stack(asked)
+            return np.stack([vector for vector in asked if not isinstance(vector, str)])
         if self._model is None:
             self._model = self._checked(embedder(self._manifest.settings["embedder"]))
         return self._model.encode([f"{self._prompt}{query}" for query in asked])

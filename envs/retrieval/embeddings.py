@@ -18,7 +18,7 @@ from toolorchestra.envs.base.http_client import HttpPoster
 from toolorchestra.envs.base.secrets import key_in
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import TOOL, Tokens, Usage
-from toolorchestra.envs.retrieval.remote import Refused, asked, patience
+from toolorchestra.envs.retrieval.remote import RequestRefused, asked, patience
 
 Vectors = NDArray[np.float32]
 BATCH = 64
@@ -81,7 +81,7 @@ class ServedEmbedder:
         """One request's vectors; of one that is refused, its halves' in two requests."""
         try:
             return await self._asked(texts, bill)
-        except Refused as err:
+        except RequestRefused as err:
             where = f"embedder {self.name!r} at {self._posters[0].base_url}"
             if err.status not in (400, 413, 422):
                 raise WrongSetting(f"{where} refuses: {err}") from None

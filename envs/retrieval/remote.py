@@ -37,7 +37,7 @@ _PASSING = (408, 409, 425, 429)
 """Refusals that pass: too slow, too many at once."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A server refuses the request itself: asked again, it would say the same."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -66,7 +66,7 @@ async def asked(
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:
                 problem = f"the reply cannot be read: {type(err).__name__}: {err}"
         elif 300 <= status < 500 and status not in _PASSING:
-            raise Refused(status, text)
+            raise RequestRefused(status, text)
         pause = after if after is not None else FIRST_PAUSE_SECONDS * 2**attempt * _JITTER.uniform(0.5, 1.0)
         if attempt == retries or pause > poster.deadline_seconds:
             break
@@ -194,7 +194,7 @@ class Remote:
 
         try:
             return await asked([self._poster], "search", {"query": query, "top_k": top_k}, RETRIES, read)
-        except Refused as err:
+        except RequestRefused as err:
             if err.status == 401:
                 raise WrongSetting(f"{self.url} wants its token: export {TOKEN_ENV}=...") from None
             raise Outage(f"the index server at {self.url} refuses a search: {err}") from None
@@ -276,7 +276,7 @@ class Tavily:
     async def _post(self, path: str, body: Mapping[str, Any], unread: Callable[[], None]) -> Mapping[str, Any]:
         try:
             return await asked([self._poster], path, body, self.service.retries, lambda reply: reply, unread)
-        except Refused as err:
+        except RequestRefused as err:
             if err.status in (401, 403):
                 raise WrongSetting(f"Tavily refused the key in ${self.service.key_env} ({err.status})") from None
             if err.status < 400:
