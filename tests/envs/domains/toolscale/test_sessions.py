@@ -55,6 +55,13 @@ def test_an_error_after_a_write_leaves_nothing_behind(tmp_path: Path) -> None:
         assert digest(session) == "unchanged"
 
 
+def test_the_first_check_that_does_not_hold_says_what_is_wrong(tmp_path: Path) -> None:
+    checks = [{"check": f"1 = {number}", "error": f"no {number}"} for number in (1, 2, 3)]
+    made = DomainPlayer(with_tool(tmp_path, name="look", kind="read", steps=checks, returns={"row": "SELECT 1"}))
+    with made.session() as session, pytest.raises(ToolError, match=r"^no 2$"):
+        made.call(session, GoldCall("look", {}))
+
+
 def test_a_bomb_is_stopped_and_the_database_goes_on(tmp_path: Path) -> None:
     product = ", ".join(f"loans l{i}" for i in range(8))
     made = DomainPlayer(
