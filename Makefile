@@ -78,7 +78,7 @@ site: .venv-site/.done
 
 # A newcomer's first hour: an empty folder, an empty home, and what README.md and the first guides say.
 newcomer:
-	$(PYTHON) scripts/newcomer.py $(OPTIONS)
+	$(PYTHON) scripts/newcomer.py
 
 # What moves between versions of TRL is its trainer's private steps, which `bench_train` times: hence the pin of .venv.
 bench: .venv/.done

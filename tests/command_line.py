@@ -1,12 +1,19 @@
-"""The command line as its users start it: in a process of its own."""
+"""The command line as its users start it, in a process of its own; and its usage and its codes, in this one."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+import pytest
+
+from tests.paths import REPOSITORY
 
 TOOLORCHESTRA = (sys.executable, "-m", "toolorchestra")
 
@@ -15,6 +22,21 @@ def toolorchestra(*arguments: str | Path, said: str = "", timeout: float = 120) 
     """`toolorchestra ...`, to its end."""
     command = [*TOOLORCHESTRA, *map(str, arguments)]
     return subprocess.run(command, input=said, capture_output=True, text=True, check=False, timeout=timeout)
+
+
+def helped_by(file: str, *words: str) -> str:
+    """What a file of the repository prints of its usage, run in this process: a process each would take minutes."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as said:
+        patch.setattr(sys, "argv", [file, *words, "--help"])
+        with pytest.raises(SystemExit) as left:
+            runpy.run_path(str(REPOSITORY / file), run_name="__main__")
+    assert not left.value.code, said.getvalue()
+    return said.getvalue()
+
+
+def helped(*words: str) -> str:
+    """What `toolorchestra ... --help` prints."""
+    return helped_by("src/toolorchestra/__main__.py", *words)
 
 
 def unboxed(text: str) -> str:

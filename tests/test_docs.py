@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import toolorchestra
+from tests.command_line import helped
 from tests.paths import REPOSITORY
 from toolorchestra.cli import COMMANDS
 
@@ -75,7 +75,7 @@ def command_lines() -> list[tuple[str, str]]:
 @lru_cache
 def options_of(name: str) -> set[str]:
     preset = ("--preset", "8b-h100") if name == "train" else ()
-    return set(re.findall(r"(--[\w.-]+)", toolorchestra(*name.split(), *preset, "--help").stdout))
+    return set(re.findall(r"(--[\w.-]+)", helped(*name.split(), *preset)))
 
 
 def test_every_command_line_is_one_that_exists() -> None:
@@ -92,9 +92,13 @@ def test_every_command_line_is_one_that_exists() -> None:
                 assert word.partition("=")[0] in options_of(name), f"{page}: {word} of {line}"
 
 
-def test_the_blocks_about_messages_run_one_after_another() -> None:
-    text = (REPOSITORY / "docs" / "episodes.md").read_text(encoding="utf-8")
-    text = text.split("## The keys of info")[0]
-    blocks = re.findall(r"```python\n(.*?)```", text, re.S)
-    assert len(blocks) >= 3
-    exec(compile("\n".join(blocks), "docs/episodes.md", "exec"), {})
+def test_the_glossary_is_short_and_its_words_are_the_codes() -> None:
+    page = (REPOSITORY / "docs" / "glossary.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\| ([a-z][a-z -]+) \|", page, re.M)[1:]
+    assert 30 <= len(words) <= 45
+    code = "\n".join(
+        file.read_text(encoding="utf-8").lower()
+        for package in ("envs", "agents", "synth")
+        for file in (REPOSITORY / package).rglob("*.py")
+    )
+    assert [word for word in words if word not in code] == []

@@ -22,7 +22,7 @@ from toolorchestra.agents.commands.console import DONE, command, say
 from toolorchestra.agents.commands.train import Settings, preset_named
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.presets import MACHINES, TargetMachine, preset
-from toolorchestra.agents.engines.gpu_arithmetic import SERVER_SHARE, SHAPES, Budget, Shape, budget, served_tokens
+from toolorchestra.agents.engines.gpu_arithmetic import SERVER_SHARE, SHAPES, Shape, budget, served_tokens
 from toolorchestra.agents.engines.step_time import GPUS, Episodes, StepPlan, StepSeconds, step_seconds
 from toolorchestra.agents.training.build import plan
 from toolorchestra.envs.base.errors import ConfigError
@@ -75,7 +75,7 @@ def memory(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any]
     """The table of a GPU's memory, and how many tokens the sampler's cache holds."""
     if machine.gigabytes <= 0:
         raise ConfigError(f"--gigabytes is above 0 and says how much memory the GPU has, got {machine.gigabytes!r}")
-    made = _budget(config, machine, shape)
+    made = budget(plan(config, shape, int(machine.gigabytes * 1e9), max(1, machine.training)))
     made.check()
     lines = [made.table()]
     most = f"{config.max_context:,} are an episode's most"
@@ -87,19 +87,14 @@ def memory(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any]
     return "\n\n".join(lines)
 
 
-def _budget(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any]) -> Budget:
-    """The memory of a GPU that trains."""
-    return budget(plan(config, shape, int(machine.gigabytes * 1e9), max(1, machine.training)))
-
-
 def seconds(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any], cache_bits: int) -> StepSeconds:
     """How long a step takes."""
     if cache_bits not in (8, 16):
         raise ConfigError(f"--cache-bits is 16 or 8, got {cache_bits}")
-    read, wanted = Shape.read(shape), config.model
-    in_turns = wanted.sampler == "vllm"
-    made = _budget(config, machine, shape)
-    cached = made.cached_tokens if in_turns else served_tokens(read, int(machine.gigabytes * 1e9))
+    read, wanted, size = Shape.read(shape), config.model, int(machine.gigabytes * 1e9)
+    cached = served_tokens(read, size)
+    if wanted.sampler == "vllm":  # it trains in turns with it, in what that leaves
+        cached = budget(plan(config, shape, size, max(1, machine.training))).cached_tokens
     return step_seconds(
         StepPlan(
             read,
@@ -150,18 +145,10 @@ def machines(cache_bits: int = 16) -> str:
 
 def shape_named(name: str) -> Mapping[str, Any]:
     """A model's shape by its short name, or from its config.json."""
-    if not name:
-        raise ConfigError(f"--shape says which model it is about: a config.json, or one of: {', '.join(SHAPES)}")
     if name in SHAPES:
         return SHAPES[name]
-    valid = f"name a model's config.json, or one of: {', '.join(SHAPES)}"
-    path = Path(name)
-    if not path.is_file():
-        raise ConfigError(f"{path} is no file; {valid}")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as err:
-        raise ConfigError(f"{path} is not JSON: {err}; {valid}") from None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{path}: a JSON object expected, got {found!r:.60}; {valid}")
-    return found
+        return dict(json.loads(Path(name).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as err:
+        told = f"--shape: {err}; name a model's config.json, or one of: {', '.join(SHAPES)}"
+        raise ConfigError(told) from None

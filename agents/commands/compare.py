@@ -13,6 +13,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,6 @@ from toolorchestra.agents.commands.evaluation_setup import (
     EvaluateOptions,
     backend_words,
     played_envs,
-    real,
     wanted_of,
 )
 from toolorchestra.agents.configuration.environment_options import pairs
@@ -59,7 +59,6 @@ FOLDERS = ("tau2", "tau2-submission", "inspect", "gaia")
 """Formats that are files in a folder."""
 SHOWN_CHANGES = 40
 GRADED_AT_ONCE = 64
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -103,11 +102,6 @@ class CompareOptions:
         check_spend_cap(self.spend_cap)
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return command(CompareOptions, run, given, about=__doc__)
-
-
 def run(given: CompareOptions) -> int:
     """Bill or grade anew where that is asked; then print or write."""
     _check(given)
@@ -115,8 +109,7 @@ def run(given: CompareOptions) -> int:
         return _write_folder(given)
     runs, anew = given.runs, bool(given.reprice or given.rescore)
     if anew:
-        tell = say if given.format == "text" else say_aside
-        runs = tuple((_repriced if given.reprice else _rescored)(given, folder, tell) for folder in given.runs)
+        runs = tuple(_made_anew(given, folder) for folder in given.runs)
     tables = {"comparison": _comparison, "paper": _paper}
     made = tables[given.table](given, runs) if given.table in tables else _of_one(given, runs[0])
     if given.out is None or anew:
@@ -127,6 +120,9 @@ def run(given: CompareOptions) -> int:
     given.out.write_text(made if made.endswith("\n") else made + "\n", encoding="utf-8")
     say(f"written: {given.out}")
     return DONE
+
+
+main = partial(command, CompareOptions, run, about=__doc__)
 
 
 def _check(given: CompareOptions) -> None:
@@ -188,14 +184,11 @@ def _of_one(given: CompareOptions, run: Path) -> str:
             raise ConfigError(f"--table trials: --format {', '.join(forms)} expected, got {given.format}")
         return forms[given.format](rows)
     planned = read_planned(run) if run.is_dir() else None
-    written: Mapping[str, Callable[[RunSummary], str]] = {
-        "text": as_text, "csv": as_csv, "markdown": as_markdown, "json": _as_json,
-    }  # fmt: skip
-    return written[given.format](summarise(rows, planned, given.against, read_learnt(run)))
-
-
-def _as_json(summary: RunSummary) -> str:
-    return json.dumps(summary.to_json(), allow_nan=False, indent=1)
+    summary = summarise(rows, planned, given.against, read_learnt(run))
+    if given.format == "json":
+        return json.dumps(summary.to_json(), allow_nan=False, indent=1)
+    written: Mapping[str, Callable[[RunSummary], str]] = {"text": as_text, "csv": as_csv, "markdown": as_markdown}
+    return written[given.format](summary)
 
 
 # -- other programs' files ---------------------------------------------------------------------------------------------
@@ -212,61 +205,45 @@ def _write_folder(given: CompareOptions) -> int:
     if out.is_dir() and any(out.iterdir()):
         raise ConfigError(f"--out: a new folder expected, and {out} has files in it; name another")
     files = RunFiles.read(given.runs[0], given.policy)
-    for line in _written_to(given.format, files, out):
+    if given.format == "tau2-submission":
+        told = write_submission(tau2_results(files), out)
+    elif given.format == "gaia":
+        told = write_gaia(files, out)
+    else:
+        results = tau2_results(files) if given.format == "tau2" else []
+        made: dict[str, Any] = {one.name: one.data for one in results}
+        made = made if given.format == "tau2" else dict(inspect_logs(files))
+        out.mkdir(parents=True, exist_ok=True)
+        for name, data in made.items():
+            (out / name).write_text(json.dumps(data, allow_nan=False) + "\n", encoding="utf-8")
+        told = [*made, *(sentence for one in results for sentence in one.left_out)]
+    for line in (*told, f"written: {out}"):
         say(line)
-    say(f"written: {out}")
     return DONE
 
 
-def _written_to(form: str, files: RunFiles, out: Path) -> list[str]:
-    """Write, and give what is to be said of it."""
-    if form == "inspect":
-        return _write_each(out, dict(inspect_logs(files)))
-    if form == "gaia":
-        return write_gaia(files, out)
-    made = tau2_results(files)
-    if form == "tau2":
-        return [*_write_each(out, {one.name: one.data for one in made}), *(s for one in made for s in one.left_out)]
-    return write_submission(made, out)
+# -- billed anew, and graded again -------------------------------------------------------------------------------------
 
 
-def _write_each(out: Path, made: Mapping[str, object]) -> list[str]:
-    out.mkdir(parents=True, exist_ok=True)
-    for name, data in made.items():
-        (out / name).write_text(json.dumps(data, allow_nan=False) + "\n", encoding="utf-8")
-    return [*made]
-
-
-# -- billed anew -------------------------------------------------------------------------------------------------------
-
-
-def _repriced(given: CompareOptions, folder: Path, tell: Say) -> Path:
-    """Bill a run under another price sheet, into a new folder."""
-    sheet = load_sheet(given.reprice)
-    out = _new_folder(given, folder, sheet.sheet_id.replace("/", "-"))
-    for sentence in reprice(folder, sheet, out).sentences():
-        tell(sentence)
+def _made_anew(given: CompareOptions, folder: Path) -> Path:
+    """A run under another price sheet, or with its answers graded again: a new folder, with its page."""
+    sheet = load_sheet(given.reprice) if given.reprice else None
+    place = folder.resolve()
+    out = place.with_name(f"{place.name}-{sheet.sheet_id.replace('/', '-') if sheet else 'rescored'}")
+    if given.out is not None:
+        out = given.out if len(given.runs) == 1 else given.out / place.name
+    told = reprice(folder, sheet, out).sentences() if sheet else _rescored(given, folder, out)
     write_page(out)
-    tell(f"written: {out}\n")
+    for line in (*told, f"written: {out}\n"):
+        (say if given.format == "text" else say_aside)(line)
     return out
 
 
-def _new_folder(given: CompareOptions, folder: Path, ending: str) -> Path:
-    place = folder.resolve()
-    if given.out is None:
-        return place.with_name(f"{place.name}-{ending}")
-    return given.out if len(given.runs) == 1 else given.out / place.name
-
-
-# -- graded again ------------------------------------------------------------------------------------------------------
-
-
-def _rescored(given: CompareOptions, folder: Path, tell: Say) -> Path:
-    """Grade a run's answers again, into a new folder."""
-    out = _new_folder(given, folder, "rescored")
+def _rescored(given: CompareOptions, folder: Path, out: Path) -> list[str]:
+    """Grade a run's answers again, into a new folder; what is to be said of it."""
     manifest = whole_manifest(folder)
     asked = _asked(manifest["asked"], given, folder)
-    backing = _backing(asked) if real(asked) else None
+    backing = _backing(asked)
     cap = SpendCap(given.spend_cap) if given.spend_cap is not None else None
     told = {"of_run": manifest["run_id"], "judges": list(backing.wanted.judges) if backing else []}
     try:
@@ -275,11 +252,7 @@ def _rescored(given: CompareOptions, folder: Path, tell: Say) -> Path:
     finally:
         if backing is not None:
             backing.close()
-    for line in (*_other_tasks(manifest, envs), *changes_table(made), *made.sentences()):
-        tell(line)
-    write_page(out)
-    tell(f"written: {out}\n")
-    return out
+    return [*_other_tasks(manifest, envs), *changes_table(made), *made.sentences()]
 
 
 async def _graded(
@@ -298,8 +271,7 @@ def _asked(before: Any, given: CompareOptions, folder: Path) -> EvaluateOptions:
     """What was asked of the run, with what is named otherwise now."""
     names = {one.name for one in fields(EvaluateOptions)}
     try:
-        options = {name: _tupled(value) for name, value in before.items() if name in names}
-        made = EvaluateOptions(**options)
+        made = EvaluateOptions(**{name: _tupled(value) for name, value in before.items() if name in names})
     except TypeError as err:
         raise ConfigError(f"{folder} does not say what was asked of it ({err!s:.80})") from None
     words = backend_words(made.backends) | backend_words(given.backends)
@@ -312,10 +284,12 @@ def _tupled(value: Any) -> Any:
     return tuple(map(_tupled, value)) if isinstance(value, list) else value
 
 
-def _backing(asked: EvaluateOptions) -> Backing:
+def _backing(asked: EvaluateOptions) -> Backing | None:
     """The run's models and judges, without what grading does not ask: index, web and sandbox. A recording is not
     written again; a replay and a cache answer as they did."""
-    wanted = replace(wanted_of(asked), index=EMBEDDED, web=False, sandbox="")
+    if (named := wanted_of(asked)) is None:
+        return None
+    wanted = replace(named, index=EMBEDDED, web=False, sandbox="")
     return Backing(replace(wanted, cassette="", mode="") if wanted.mode == "record" else wanted)
 
 
@@ -334,11 +308,10 @@ def changes_table(made: Rescoring) -> list[str]:
     """The trials whose outcome is another one: task, trial, what it was and what it is."""
     if not made.changed:
         return []
-    cells = [("task", "trial", "policy", "was", "is")]
+    cells = [["task", "trial", "policy", "was", "is"]]
     for before, now in made.changed[:SHOWN_CHANGES]:
-        cells.append((now.task, str(now.trial), now.policy, _outcome(before), _outcome(now)))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+        cells.append([now.task, str(now.trial), now.policy, _outcome(before), _outcome(now)])
+    lines = [aligned(cells)]
     if (more := len(made.changed) - SHOWN_CHANGES) > 0:
         lines.append(f"and {more} more: `rescored` in rows.jsonl says what each was")
     return [*lines, ""]

@@ -6,8 +6,9 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata, util
 from typing import NamedTuple
 
@@ -61,17 +62,15 @@ class DoctorOptions:
     """What `toolorchestra doctor` takes: nothing."""
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """Run the command."""
-    return command(DoctorOptions, run, given, about=__doc__)
-
-
 def run(given: DoctorOptions) -> int:
     """Print what was found."""
     del given
     for line in (*_machine(), "", *_parts(), "", *_keys()):
         say(line)
     return DONE
+
+
+main = partial(command, DoctorOptions, run, about=__doc__)
 
 
 def _machine() -> Iterator[str]:

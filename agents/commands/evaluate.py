@@ -15,23 +15,12 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from toolorchestra.agents.commands.console import (
-    DONE,
-    FAILED,
-    check_folder,
-    command,
-    say,
-)
-from toolorchestra.agents.commands.evaluation_setup import (
-    EvaluateOptions,
-    backend_words,
-    contests_of,
-    real,
-    wanted_of,
-)
+from toolorchestra.agents.commands.console import DONE, FAILED, check_folder, command, say
+from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions, backend_words, contests_of, wanted_of
 from toolorchestra.agents.evaluation.estimate import estimated
 from toolorchestra.agents.evaluation.rows import SUMMARY, EvaluationRow
 from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, digest_of_run, left_out, planned_of, simulated
@@ -55,11 +44,6 @@ SHOWN_FAILURES = 5
 FAILURE_CHARACTERS = 200
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return command(EvaluateOptions, run, given, about=__doc__)
-
-
 def run(given: EvaluateOptions) -> int:
     """Play, and print the figures. What has ended is kept in the folder as it ends."""
     folder = Path(given.out) if given.out else None
@@ -67,7 +51,7 @@ def run(given: EvaluateOptions) -> int:
     if given.resume and folder is None:
         raise ConfigError("--resume goes on with a run's folder: name it with --out FOLDER")
     cap = SpendCap(given.spend_cap) if given.spend_cap is not None else None
-    backing = Backing(wanted_of(given)) if real(given) else None
+    backing = Backing(wanted) if (wanted := wanted_of(given)) is not None else None
     contests: list[Contest] = []
     try:
         contests += contests_of(given, backing, cap)
@@ -80,6 +64,9 @@ def run(given: EvaluateOptions) -> int:
             _close(contest)
         if backing is not None:
             backing.close()
+
+
+main = partial(command, EvaluateOptions, run, about=__doc__)
 
 
 def _close(contest: Contest) -> None:
@@ -142,8 +129,8 @@ def _say_cap(evaluation: EvaluationRun, contests: Sequence[Contest], cap: SpendC
     lacking = sum(len(contest.trials) for contest in contests) - sum(row.status != "cut" for row in rows)
     if cap is None or not lacking or evaluation.ended_by is not None:
         return
-    costs = [row.nano_usd for row in rows if row.status == "ended"]
-    each = f"; a trial that ended cost up to {max(costs) / NANO:.4g} $" if costs else ""
+    most = max((row.nano_usd for row in rows if row.status == "ended"), default=0)
+    each = f"; a trial that ended cost up to {most / NANO:.4g} $" if most else ""
     say(f"{lacking} trials were cut or did not begin: {cap.told()}{each}")
 
 
@@ -260,32 +247,30 @@ def _say_failures(evaluation: EvaluationRun) -> None:
 
 
 LOG_SECONDS = 15.0
+_WIPE = "\r\033[2K"
 
 
 class EvaluationProgress:
     """Counts the rows of one policy on one split, and tells of them."""
 
-    def __init__(self, title: str, planned: int, done: int = 0, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stderr
+    def __init__(self, title: str, planned: int, done: int = 0) -> None:
         self._title, self._planned, self._before = title, planned, done
         self._rows: list[EvaluationRow] = []
         self._began = self._told = time.monotonic()
-        self._terminal = self._stream.isatty()
-        self._width = 0
+        self._terminal = sys.stderr.isatty()
 
     def ended(self, row: EvaluationRow) -> None:
         """Count a row, and tell when it is time."""
         self._rows.append(row)
-        now = time.monotonic()
-        if now - self._told >= (0.2 if self._terminal else LOG_SECONDS):
-            self._told = now
-            self._tell(self.line())
+        if time.monotonic() - self._told >= (0.2 if self._terminal else LOG_SECONDS):
+            self._told = time.monotonic()
+            before, behind = (_WIPE, "") if self._terminal else ("", "\n")
+            print(before + spelled(self.line()), end=behind, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Clears the line on a terminal that shows the progress."""
-        if self._terminal and self._width:
-            self._stream.write("\r" + " " * self._width + "\r")
-            self._stream.flush()
+        if self._terminal:
+            print(_WIPE, end="", file=sys.stderr, flush=True)
 
     def line(self) -> str:
         """Done, right so far with its interval, at worst and at best; cents so far and a task, time left, failures."""
@@ -304,12 +289,3 @@ class EvaluationProgress:
         if failed:
             parts.append(f"{failed} failed")
         return ", ".join(parts)
-
-    def _tell(self, line: str) -> None:
-        text = spelled(line)
-        if self._terminal:
-            self._stream.write("\r" + text.ljust(self._width))
-            self._width = max(self._width, len(text))
-        else:
-            self._stream.write(text + "\n")
-        self._stream.flush()

@@ -27,9 +27,9 @@ from toolorchestra.agents.policies.players import FITTED, WITH_TRAIN, player
 from toolorchestra.agents.policies.router import PREFIX as ROUTER
 from toolorchestra.agents.policies.router import load_router
 from toolorchestra.agents.training.checkpoint_player import PREFIX
-from toolorchestra.agents.training.saved_model import TrainedAs, saved_model
+from toolorchestra.agents.training.saved_model import saved_model
 from toolorchestra.envs.base import shapes
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import POSITIVE, ConfigError, no_such, require
 from toolorchestra.envs.domains.questions.datasets import Dataset
 from toolorchestra.envs.factory import EpisodeFactory, factory
 from toolorchestra.envs.money.spend_cap import SpendCap
@@ -39,20 +39,13 @@ from toolorchestra.envs.tools.backends import Backing, NamedBackends, read
 
 
 @cache
-def how_trained(policy: str) -> TrainedAs | None:
-    """Tell how the model was trained that is behind `checkpoint:FOLDER`; None for any other player. Looked up once: a
-    checkpoint's weights are hashed for it."""
-    return saved_model(Path(policy.removeprefix(PREFIX))).how if policy.startswith(PREFIX) else None
-
-
-@cache
 def trained_on(policy: str) -> tuple[EnvMix, ...]:
-    """The environments of a trained player; none of any other."""
+    """The environments of a trained player; none of any other. Looked up once: a checkpoint's weights are hashed for
+    it."""
     if policy.startswith(ROUTER):
         known = load_router(Path(policy.removeprefix(ROUTER))).how.environments
         return tuple(EnvMix(env_id, arguments=arguments) for env_id, arguments in known.items())
-    how = how_trained(policy)
-    return how.environments if how is not None else ()
+    return saved_model(Path(policy.removeprefix(PREFIX))).how.environments if policy.startswith(PREFIX) else ()
 
 
 def environments_of(policies: Sequence[str], most: int | None = None) -> tuple[ChosenEnv, ...]:
@@ -87,9 +80,6 @@ def learns_from(policy: str, env_id: str) -> bool:
     """Whether a policy learns from the train tasks of an environment's data set."""
     named = (mix for mix in trained_on(policy) if short_id(mix.env_id) == short_id(env_id))
     return policy in FITTED or any("dataset" in mix.arguments for mix in named)
-
-
-# -- what `toolorchestra evaluate` takes, and the environments, backends and policies that follow from it --------------
 
 
 BACKEND_WORDS = ("index", "web", "sandbox", "judge", "record", "replay", "cache", "unsafe_exec")
@@ -158,8 +148,8 @@ class EvaluateOptions:
     def __post_init__(self) -> None:
         check_counts(self, {"tasks": 1, "at_once": 1, "trials": 1})
         check_spend_cap(self.spend_cap)
-        if self.stop_after_failures is not None and not 0 < self.stop_after_failures < float("inf"):
-            raise ConfigError(f"--stop-after-failures: a number above 0 expected, got {self.stop_after_failures!r}")
+        if self.stop_after_failures is not None:
+            require(self, POSITIVE, "stop_after_failures")
 
 
 class PlayedEnv(NamedTuple):
@@ -201,7 +191,8 @@ def contests_of(given: EvaluateOptions, backing: Backing | None, cap: SpendCap |
     if given.out and not options.fit_folder:
         options = replace(options, fit_folder=str(Path(given.out) / "fit"))
     for env_id, label, split, takes, env in played_envs(given, backing, cap):
-        for name in given.policy or _default_policies(given, takes):
+        by_default = ("chat",) if FILE in backend_words(given.backends) else NAMES if "tools" in takes else ("random",)
+        for name in given.policy or by_default:
             made = env.changed(orchestrator=model) if (model := model_of(name)) else env
             tell_difference(name, env_id, made)
             trials = trials_of(label, made, name, given.tasks, given.seed, given.trials)
@@ -255,12 +246,6 @@ def _takes(env_id: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(resolve_name(source)).parameters
 
 
-def _default_policies(given: EvaluateOptions, takes: Mapping[str, Any]) -> Sequence[str]:
-    if FILE in backend_words(given.backends):
-        return ("chat",)
-    return NAMES if "tools" in takes else ("random",)
-
-
 def backend_words(given: Sequence[str]) -> dict[str, str]:
     """What `--backends` says, by name; a file is under FILE."""
     words = {FILE: given[0]} if given and "=" not in given[0] else {}
@@ -273,20 +258,22 @@ def backend_words(given: Sequence[str]) -> dict[str, str]:
     return words
 
 
-def wanted_of(given: EvaluateOptions) -> NamedBackends:
-    """What is named of real backends."""
+def wanted_of(given: EvaluateOptions) -> NamedBackends | None:
+    """What is named of real backends; None where nothing is: then everything is simulated."""
+    if not (given.backends or given.dataset):
+        return None
     words = backend_words(given.backends)
-    tapes = [(mode, words[mode]) for mode in TAPES if mode in words]
+    tapes = [mode for mode in TAPES if mode in words]
     if len(tapes) > 1:
-        raise ConfigError(f"--backends: one cassette at a time; got {', '.join(f'{mode}=' for mode, _ in tapes)}")
-    mode, path = tapes[0] if tapes else ("", "")
+        raise ConfigError(f"--backends: one cassette at a time; got {', '.join(f'{mode}=' for mode in tapes)}")
+    mode = tapes[0] if tapes else ""
     flags = {name: value(words[name].capitalize()) for name in ("web", "unsafe_exec") if name in words}
     if wrong := [name for name, flag in flags.items() if not isinstance(flag, bool)]:
         raise ConfigError(f"--backends: {wrong[0]}=true or {wrong[0]}=false expected, got {words[wrong[0]]!r}")
     unsafe = bool(flags.get("unsafe_exec"))
     wanted = read(
         words.get(FILE, ""), index=words.get("index", ""), web=flags.get("web"), unsafe_exec=unsafe,
-        sandbox=UNSAFE if unsafe else words.get("sandbox", ""), cassette=path, mode=mode,
+        sandbox=UNSAFE if unsafe else words.get("sandbox", ""), cassette=words.get(mode, ""), mode=mode,
         judges=tuple(filter(None, words.get("judge", "").split(","))),
     )  # fmt: skip
     if wanted.judges and wanted.endpoints is None and mode != "replay":
@@ -306,8 +293,3 @@ def _factory(
         common["dataset"] = Dataset(given.dataset[0], pairs("--dataset", given.dataset[1:]))
     settings = {**spec_of(env.env_id).kwargs, **common, **env.arguments}
     return factory(**settings, split=split, spend_cap=spend_cap)
-
-
-def real(given: EvaluateOptions) -> bool:
-    """Whether anything real is named; without, everything is simulated."""
-    return bool(given.backends or given.dataset)

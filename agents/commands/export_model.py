@@ -6,8 +6,8 @@ the best checkpoint is written, with the averaged weights where the run kept an 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -31,17 +31,15 @@ class ExportModelOptions:
     """Type of the weights; "" keeps the run's own."""
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return command(ExportModelOptions, run, given, about=__doc__)
-
-
 def run(given: ExportModelOptions) -> int:
     """Write the folder, and say what it holds and how it is used."""
     how = export_model(given.run, given.folder, adapter=given.adapter, dtype=given.dtype)
     say(f"{given.folder}: {_told(how)} of step {how.step}")
     say(f"play it here: toolorchestra play --policy checkpoint:{given.folder}")
     return DONE
+
+
+main = partial(command, ExportModelOptions, run, about=__doc__)
 
 
 def _told(how: TrainedAs) -> str:

@@ -9,8 +9,8 @@ A row has the first messages, the environment's id and arguments, the task, the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -39,11 +39,6 @@ class ExportPromptsOptions:
     """Seed of the choice of tasks, and of all that is drawn in their episodes."""
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return command(ExportPromptsOptions, run, given, about=__doc__)
-
-
 def run(given: ExportPromptsOptions) -> int:
     """Writes the tasks to the file that `out` names."""
     check_counts(given, {"tasks": 1})
@@ -58,3 +53,6 @@ def run(given: ExportPromptsOptions) -> int:
     write_rows(rows, given.out)
     say(f"{given.out}: {len(rows)} tasks of {', '.join(mix.env_id for mix in mixes)}, split {given.split}")
     return DONE
+
+
+main = partial(command, ExportPromptsOptions, run, about=__doc__)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
 from dataclasses import dataclass
+from functools import partial
 from pkgutil import resolve_name
 
 from toolorchestra.agents.commands.console import DONE, command, say
@@ -16,23 +17,18 @@ class IdsOptions:
     """`toolorchestra ids` takes no options."""
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return command(IdsOptions, run, given, about=__doc__)
-
-
 def run(_: IdsOptions) -> int:
     """Print a line for each."""
     for env_id in ids():
         source = resolve_name(spec_of(env_id).kwargs["source"])
-        about = (source.__module__ and __import__(source.__module__, fromlist=["x"]).__doc__) or ""
+        about = sys.modules[source.__module__].__doc__ or ""
         say(f"{env_id:28} {about.strip().splitlines()[0]}")
-        say(f"{'':28} splits: {_splits(source)}")
+        try:
+            splits = ", ".join(source().splits)
+        except ConfigError as err:  # a package of the benchmark's own is missing
+            splits = f"unknown, since {err}"
+        say(f"{'':28} splits: {splits}")
     return DONE
 
 
-def _splits(source: type) -> str:
-    try:
-        return ", ".join(source().splits)
-    except ConfigError as err:  # a package of the benchmark's own is missing
-        return f"unknown, since {err}"
+main = partial(command, IdsOptions, run, about=__doc__)

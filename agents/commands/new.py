@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -32,11 +32,6 @@ class NewOptions:
     """The folder to write; ./NAME when left out."""
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """Run the command."""
-    return command(NewOptions, run, given, about=__doc__)
-
-
 def run(given: NewOptions) -> int:
     """Write the folder, and say what can be done with it."""
     name = given.name
@@ -59,3 +54,6 @@ def run(given: NewOptions) -> int:
         (folder / file).write_text(text, encoding="utf-8")
     say(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}; README.md says what to run")
     return DONE
+
+
+main = partial(command, NewOptions, run, about=__doc__)

@@ -12,11 +12,13 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import gymnasium as gym
@@ -24,9 +26,7 @@ import gymnasium as gym
 from toolorchestra.agents.commands.console import DONE, check_counts, command, say
 from toolorchestra.agents.commands.evaluation_setup import environments_of, tell_difference
 from toolorchestra.agents.configuration.environment_options import ChosenEnv, arguments, chosen_envs
-from toolorchestra.agents.policies.base import Player as Asked
 from toolorchestra.agents.policies.base import PlayerOptions
-from toolorchestra.agents.policies.baselines import NAMES, baseline
 from toolorchestra.agents.policies.players import CHECKPOINT
 from toolorchestra.agents.policies.players import player as player_by_name
 from toolorchestra.envs.base import shapes
@@ -36,7 +36,7 @@ from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode import render
 from toolorchestra.envs.episode.episode import Episode, Step
-from toolorchestra.envs.registration import ids
+from toolorchestra.envs.registration import ids, spec_of
 from toolorchestra.envs.tools import Tool
 
 ASKS = "action (? for help, q to quit)> "
@@ -49,73 +49,78 @@ say TEXT              say something to whoever listens
 q                     quit"""
 UP = "."
 """Gives up a call that is being filled."""
+Hand = Callable[[Episode], str | None]
+"""Gives the next action, or None to quit."""
 
 
-class Quit(Exception):
-    """The person has had enough."""
+def person() -> Hand:
+    """Somebody at the keyboard, who is asked for each action."""
+    readline: Any = None
+    if sys.stdin.isatty() and sys.stdout.isatty() and find_spec("readline"):  # arrow keys, history and Tab
+        readline = import_module("readline")
+        readline.parse_and_bind("tab: complete")
+        readline.set_completer_delims(" ")
 
-
-class Prompt:
-    """Asks a person for the next action of an episode."""
-
-    def __init__(self) -> None:
-        self._readline = _line_editing()
-
-    def __call__(self, episode: Episode) -> str | None:
-        """The next action, or None to quit."""
-        if self._readline is not None:
-            self._readline.set_completer(_completer(episode))
+    def plays(episode: Episode) -> str | None:
+        if readline is not None:
+            readline.set_completer(_completer(episode))
         try:
-            while True:
-                if (action := read_action(ask(ASKS), episode)) is not None:
+            while (line := input(ASKS).strip()) != "q":
+                if (action := read_action(line, episode)) is not None:
                     return action
-        except (EOFError, Quit):
-            return None
+        except EOFError:
+            say("")
+        return None
+
+    return plays
 
 
-def ask(what: str) -> str:
-    """One line of the person's. Raises EOFError at the end of the input."""
-    try:
-        return input(what).strip()
-    except EOFError:
-        say("")
-        raise
+def _completer(episode: Episode) -> Callable[[str, int], str | None]:
+    words = [*(tool.name for tool in episode.world.toolbox), *episode.world.toolbox.keys, "say", "?"]
+
+    def complete(text: str, state: int) -> str | None:
+        found = [word for word in dict.fromkeys(words) if word.startswith(text)]
+        return found[state] if state < len(found) else None
+
+    return complete
 
 
 def read_action(line: str, episode: Episode) -> str | None:
     """What a line means as an action; None: there is something to read, and the prompt comes again."""
     name, _, rest = line.partition(" ")
-    if line == "q":
-        raise Quit
-    if name == "?":
-        _help(rest.strip(), episode)
+    rest, toolbox = rest.strip(), episode.world.toolbox
+    names = [tool.name for tool in toolbox]
+    try:
+        if name in toolbox:
+            return _call(toolbox[name], rest, episode)
+        if line.startswith(OPEN):  # in the grammar of the agents
+            for call in parse(line).calls:
+                toolbox.check(call)
+            return line
+    except (ActionError, ToolError) as err:
+        say(f"{err}; nothing was sent" + (f". `? {name}` shows its parameters" if name in toolbox else ""))
         return None
-    if name in episode.world.toolbox:
-        return _call(episode.world.toolbox[name], rest.strip(), episode)
-    if name == "say" and rest.strip():
-        return rest.strip()
-    if line.startswith(OPEN):
-        return _as_written(line, episode)
-    return _perhaps_said(line, episode) if line else None
+    if name == "say" and rest:
+        return rest
+    if name == "?" and rest and rest not in toolbox:
+        say(no_such("tool", rest, names))
+    elif name == "?":
+        say("\n\n".join([described(toolbox[rest])] if rest else [*map(described, toolbox), HELP]))
+    elif line:  # sent as a message only where that is meant: it would be a turn, and billed
+        guess = no_such("tool", name, names).partition("Did you mean ")[2]
+        say(f"{name!r} is no tool ({', '.join(names)})." + (f" Did you mean {guess}" if guess else ""))
+        return line if input("send the line as a message? y or N> ").strip().lower() in ("y", "yes") else None
+    return None
 
 
-def _help(name: str, episode: Episode) -> None:
-    toolbox = episode.world.toolbox
-    if name and name not in toolbox:
-        say(no_such("tool", name, (tool.name for tool in toolbox)))
-        return
-    shown = [toolbox[name]] if name else list(toolbox)
-    text = "\n\n".join(["\n".join(described(tool)) for tool in shown] + ([] if name else [HELP]))
-    say(text)
-
-
-def described(tool: Tool) -> Iterator[str]:
+def described(tool: Tool) -> str:
     """A tool with all its parameters, a line each."""
-    yield f"{tool.name}: {tool.description}"
-    needed = tool.parameters.get("required", ())
+    lines = [f"{tool.name}: {tool.description}"]
     for name, schema in tool.checker.arguments.items():
         about = f": {schema['description']}" if schema.get("description") else ""
-        yield f"    {name} ({_kind(schema)}{'' if name in needed else ', may be left out'}){about}"
+        left_out = "" if name in tool.parameters.get("required", ()) else ", may be left out"
+        lines.append(f"    {name} ({_kind(schema)}{left_out}){about}")
+    return "\n".join(lines)
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
@@ -125,42 +130,30 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return str(kinds) if isinstance(kinds, str) else " or ".join(map(str, kinds))
 
 
-def _call(tool: Tool, rest: str, episode: Episode) -> str | None:
-    """A call of a tool. What the line does not say is asked for; None: it was given up, or does not fit."""
+def _call(tool: Tool, rest: str, episode: Episode) -> str:
+    """A call of a tool. What the line does not say is asked for. Raises ToolError where it is given up or does not
+    fit."""
     arguments = _shorthand(tool, rest)
     needed = tool.parameters.get("required", ())
-    try:
-        if any(name not in arguments for name in needed):
-            for name, schema in tool.checker.arguments.items():
-                if name not in arguments:
-                    _fill(arguments, name, schema, needed=name in needed)
-        episode.world.toolbox.check(ToolCall(tool.name, arguments))
-    except _GivenUp:
-        say("given up; nothing was sent")
-        return None
-    except ToolError as err:
-        say(f"{err}; nothing was sent. `? {tool.name}` shows its parameters")
-        return None
+    if any(name not in arguments for name in needed):
+        for name, schema in tool.checker.arguments.items():
+            if name not in arguments and (given := _asked(name, schema, needed=name in needed)):
+                arguments[name] = _read(given, schema)
+    episode.world.toolbox.check(ToolCall(tool.name, arguments))
     return render_call(tool.name, arguments)
 
 
-class _GivenUp(Exception):
-    """The call that is being filled is not wanted any more."""
-
-
-def _fill(arguments: dict[str, Any], name: str, schema: Mapping[str, Any], *, needed: bool) -> None:
+def _asked(name: str, schema: Mapping[str, Any], *, needed: bool) -> str:
     while True:
-        given = ask(f"  {name} ({_kind(schema)}{'' if needed else '; Enter leaves it out'})> ")
+        given = input(f"  {name} ({_kind(schema)}{'' if needed else '; Enter leaves it out'})> ").strip()
         if given == UP:
-            raise _GivenUp
+            raise ToolError("given up")
         if given and given not in map(str, schema.get("enum", [given])):
             say(f"  {name} is one of: {_kind(schema)}; {UP} gives up")
         elif given or not needed:
-            break
+            return given
         else:
             say(f"  {name} is needed; {UP} gives up")
-    if given:
-        arguments[name] = _read(given, schema)
 
 
 def _shorthand(tool: Tool, rest: str) -> dict[str, Any]:
@@ -203,54 +196,9 @@ def _read(text: str, schema: Mapping[str, Any]) -> Any:
         return text
 
 
-def _as_written(line: str, episode: Episode) -> str | None:
-    """A call in the grammar of the agents, where it can be read and fits its tools."""
-    try:
-        for call in parse(line).calls:
-            episode.world.toolbox.check(call)
-    except (ActionError, ToolError) as err:
-        say(f"{err}; nothing was sent")
-        return None
-    return line
-
-
-def _perhaps_said(line: str, episode: Episode) -> str | None:
-    """What is no command is sent as a message only where that is meant: it would be a turn, and billed."""
-    names = [tool.name for tool in episode.world.toolbox]
-    guess = no_such("tool", line.partition(" ")[0], names).partition("Did you mean ")[2]
-    hint = f" Did you mean {guess}" if guess else ""
-    say(f"{line.partition(' ')[0]!r} is no tool ({', '.join(names)}).{hint}")
-    return line if ask("send the line as a message? y or N> ").lower() in ("y", "yes") else None
-
-
-def _line_editing() -> Any:
-    """Arrow keys, history and Tab, where this Python has the library for them and somebody sits at a terminal."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return None
-    try:
-        import readline
-    except ImportError:
-        return None
-    readline.parse_and_bind("tab: complete")
-    readline.set_completer_delims(" ")
-    return readline
-
-
-def _completer(episode: Episode) -> Callable[[str, int], str | None]:
-    words: Sequence[str] = [*(tool.name for tool in episode.world.toolbox), *episode.world.toolbox.keys, "say", "?"]
-
-    def complete(text: str, state: int) -> str | None:
-        found = [word for word in dict.fromkeys(words) if word.startswith(text)]
-        return found[state] if state < len(found) else None
-
-    return complete
-
-
 # -- play an episode by hand, or watch a policy: `toolorchestra play --env HLE-v0 --policy oracle --delay 1` -----------
 
 
-Player = Callable[[Episode], str | None]
-"""Gives the next action, or None to quit."""
 OTHERWISE = "FRAMES-v0"
 """What is played when nothing is asked for."""
 
@@ -300,11 +248,6 @@ class PlayOptions:
             raise ConfigError(f"--delay must be 0 or more seconds, got {self.delay:g}")
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return command(PlayOptions, run, given, about=__doc__)
-
-
 def run(given: PlayOptions) -> int:
     """Play the episodes."""
     if Path(given.policy).is_dir() and given.policy:
@@ -313,34 +256,19 @@ def run(given: PlayOptions) -> int:
     chosen = _chosen(given)
     env = _env(given, chosen)
     with ExitStack() as opened:
-        player = _player(given, env, opened)
+        plays = _policy(given, env, opened) if given.policy else person()
         tell_difference(given.policy, chosen.env_id, env.factory)
         for number in range(given.episodes):
             named = None if given.episode_seed is None else given.episode_seed + number
             options = {"task_id": given.task_id or None, "episode_seed": named}
             env.reset(seed=given.seed + number, options=options)
-            if given.policy and not _by_name(given.policy):
-                check_plays(given.policy, env, given.env[0] if given.env else OTHERWISE)
             longest = None if given.full or not given.policy else render.LONGEST
-            if not play_one(env, player, colour=colour, longest=longest):
+            if not play_one(env, plays, colour=colour, longest=longest):
                 break
     return DONE
 
 
-def _player(given: PlayOptions, env: OrchestraEnv, opened: ExitStack) -> Player:
-    if not given.policy:
-        return Prompt()
-    if not _by_name(given.policy):
-        return watched(given.policy, given.seed, given.delay)
-    options = shapes.read(PlayerOptions, arguments("--player", given.player), "--player")
-    made = player_by_name(given.policy, env.factory, given.seed, options)
-    opened.callback(getattr(made, "close", lambda: None))
-    return asked(made, env, opened.enter_context(asyncio.Runner()), given.delay)
-
-
-def _by_name(policy: str) -> bool:
-    """Whether it is a player that evaluate knows too, and no baseline."""
-    return policy not in NAMES
+main = partial(command, PlayOptions, run, about=__doc__)
 
 
 def _chosen(given: PlayOptions) -> ChosenEnv:
@@ -352,61 +280,47 @@ def _chosen(given: PlayOptions) -> ChosenEnv:
 
 
 def _env(given: PlayOptions, chosen: ChosenEnv) -> OrchestraEnv:
+    if "source" not in spec_of(chosen.env_id).kwargs:
+        raise ConfigError(f"--env {chosen.env_id} is not of this suite; valid: {', '.join(ids())}")
     settings = {"split": given.split, "preference": given.preference}
     settings |= {name: value for name in ("tools", "prices") if (value := getattr(given, name))}
-    foreign = ConfigError(f"--env {chosen.env_id} is not of this suite; valid: {', '.join(ids())}")
-    try:
-        env = gym.make(chosen.env_id, **{**settings, **chosen.arguments}).unwrapped
-    except TypeError:
-        if _is_foreign(chosen.env_id):  # its class does not take these settings
-            raise foreign from None
-        raise
-    if not isinstance(env, OrchestraEnv):
-        raise foreign
+    env = gym.make(chosen.env_id, **{**settings, **chosen.arguments}).unwrapped
+    assert isinstance(env, OrchestraEnv)
     return env
 
 
-def _is_foreign(env_id: str) -> bool:
-    """Whether an id stands for a class that is none of this suite's."""
-    entry = gym.spec(env_id.rpartition(":")[2]).entry_point
-    made = resolve_name(entry) if isinstance(entry, str) else entry
-    return isinstance(made, type) and not issubclass(made, OrchestraEnv)
+def _policy(given: PlayOptions, env: OrchestraEnv, opened: ExitStack) -> Hand:
+    """A policy that waits before each move. What its moves used is billed as it was counted."""
+    options = shapes.read(PlayerOptions, arguments("--player", given.player), "--player")
+    made = player_by_name(given.policy, env.factory, given.seed, options)
+    opened.callback(getattr(made, "close", lambda: None))
+    loop = opened.enter_context(asyncio.Runner())
+
+    def plays(episode: Episode) -> str:
+        time.sleep(given.delay)
+        move = loop.run(made.move(episode))
+        if move.usage is not None:
+            env.charge_policy(move.usage)
+        return move.text
+
+    return plays
 
 
-def check_plays(name: str, env: OrchestraEnv, shown: str) -> None:
-    """Refuse a policy that has no first move, before the episode is shown."""
-    wrong = _cannot(name, env)
-    if wrong:
-        can = [other for other in NAMES if not _cannot(other, env)]
-        raise ConfigError(
-            f"--policy {name} cannot play {shown}: {wrong:.300}; who can: {', '.join([*can, 'you'])} (no --policy)"
-        )
-
-
-def _cannot(name: str, env: OrchestraEnv) -> str:
-    assert env.episode is not None
-    try:
-        baseline(name)(env.episode)
-    except ConfigError as err:
-        return str(err)
-    return ""
-
-
-def play_one(env: OrchestraEnv, player: Player, *, colour: bool, longest: int | None = render.LONGEST) -> bool:
+def play_one(env: OrchestraEnv, plays: Hand, *, colour: bool, longest: int | None) -> bool:
     """One episode. False when the player quits."""
     episode = env.episode
     assert episode is not None
     # The colours are our own escape sequences; render spells what is not.
     print(render.opening(episode, colour=colour, longest=longest), flush=True)
     while not episode.over:
-        action = player(episode)
+        action = plays(episode)
         if action is None:
             say(f"left; {render.bill(episode)}")
             return False
         print(render.turn(episode, Step(*env.step(action)), colour=colour, longest=longest), flush=True)
     say(ending(episode))
-    say(_table("by role", episode.ledger.usd_by_role()))
-    say(_table("by tool", episode.ledger.usd_by_tool()))
+    for title, sums in (("by role", episode.ledger.usd_by_role()), ("by tool", episode.ledger.usd_by_tool())):
+        say("\n".join([title, *(f"  {name or '(own tokens)':20} {usd * 100:10.4f} ¢" for name, usd in sums.items())]))
     return True
 
 
@@ -421,31 +335,3 @@ def ending(episode: Episode) -> str:
     if "expected" in evidence:
         lines += [f"  answered  {evidence.get('answer')}", f"  expected  {evidence['expected']}"]
     return "\n".join(lines)
-
-
-def _table(title: str, sums: Mapping[str, float]) -> str:
-    return "\n".join([title, *(f"  {name or '(own tokens)':20} {usd * 100:10.4f} ¢" for name, usd in sums.items())])
-
-
-def watched(name: str, seed: int, delay: float) -> Player:
-    """A policy that waits before each move."""
-    policy = baseline(name, seed)
-
-    def player(episode: Episode) -> str:
-        time.sleep(delay)
-        return policy(episode)
-
-    return player
-
-
-def asked(who: Asked, env: OrchestraEnv, loop: asyncio.Runner, delay: float) -> Player:
-    """A player that thinks on an event loop. What its moves used is billed as it was counted."""
-
-    def player(episode: Episode) -> str:
-        time.sleep(delay)
-        move = loop.run(who.move(episode))
-        if move.usage is not None:
-            env.charge_policy(move.usage)
-        return move.text
-
-    return player

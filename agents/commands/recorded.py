@@ -6,8 +6,8 @@ docs/calibrate.md says what columns may be called and what other recordings can 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -103,37 +103,11 @@ class ReplayOptions(RecordingOptions):
         require(self, NOT_NEGATIVE, "cost_weight", "complete")
 
 
-def fit(given: Sequence[str] | None = None) -> int:
+def run_fit(given: FitOptions) -> int:
     """Fit simulated experts to recorded outcomes of real models, and say how good the fit is:
 
     toolorchestra recorded fit outcomes.csv --out fit.json --page fit.md
     """
-    return command(FitOptions, run_fit, given, about=fit.__doc__)
-
-
-def world(given: Sequence[str] | None = None) -> int:
-    """Make simulated experts of a fit, a file that `experts=` of HLE-v0 and FRAMES-v0 takes:
-
-    toolorchestra recorded world fit.json --tools mine.json --as answer-1=gpt-5 --out experts.json
-
-    What the recording does not know is refused, or with --rest-from taken from packaged experts. Both are said.
-    """
-    return command(WorldOptions, run_world, given, about=world.__doc__)
-
-
-def replay(given: Sequence[str] | None = None) -> int:
-    """Play routing over recorded outcomes of real models, compared with the best single one. Nothing is simulated:
-
-    toolorchestra recorded replay outcomes.csv --prices mine.json --models gpt-5 gpt-5-mini --out replay.md
-
-    Each task is held out once, by five folds. Single models on the front, cheapest, strongest, knn, skillbook, a router
-    trained by logistic regression, the task oracle, and models sent from the cheapest up until a check passes.
-    """
-    return command(ReplayOptions, run_replay, given, about=replay.__doc__)
-
-
-def run_fit(given: FitOptions) -> int:
-    """Fit, write, and say how good it is."""
     from toolorchestra.agents.calibration import experts_fit, goodness
 
     check_counts(given, {"draws": 2, "simulations": 2})
@@ -150,7 +124,12 @@ def run_fit(given: FitOptions) -> int:
 
 
 def run_world(given: WorldOptions) -> int:
-    """Make the experts, and say what they are made of."""
+    """Make simulated experts of a fit, a file that `experts=` of HLE-v0 and FRAMES-v0 takes:
+
+    toolorchestra recorded world fit.json --tools mine.json --as answer-1=gpt-5 --out experts.json
+
+    What the recording does not know is refused, or with --rest-from taken from packaged experts. Both are said.
+    """
     from toolorchestra.agents.calibration.experts_file import FileOptions, make_experts, write_experts
     from toolorchestra.agents.calibration.experts_fit import read_fit
     from toolorchestra.envs.domains.questions.source import searching
@@ -159,7 +138,11 @@ def run_world(given: WorldOptions) -> int:
     if given.out.suffix != ".json":
         raise ConfigError(f"--out: a file that ends in .json expected, as experts=FILE takes; got {given.out}")
     known = read_fit(given.fit)
-    choices = FileOptions(pairs("--as", given.stands), _families(given.family), given.rest_from)
+    families: dict[str, list[str]] = {}
+    for item in given.family:
+        ((subject, family),) = pairs("--family", [item]).items()
+        families.setdefault(subject, []).append(family)
+    choices = FileOptions(pairs("--as", given.stands), families, given.rest_from)
     made = make_experts(known, load(given.tools), choices)
     write_experts(made, given.out)
     if found := searching(load(given.tools)):
@@ -169,20 +152,6 @@ def run_world(given: WorldOptions) -> int:
     for line in known.warnings:
         say(f"- warning of the fit: {line}")
     say(f'{given.out} written: gym.make("ToolOrchestra/HLE-v0", experts="{given.out}", tools="{given.tools}")')
-    return DONE
-
-
-def _families(given: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    made: dict[str, list[str]] = {}
-    for item in given:
-        for subject, family in pairs("--family", [item]).items():
-            made.setdefault(subject, []).append(family)
-    return made
-
-
-def run_replay(given: ReplayOptions) -> int:
-    """Print or write the table."""
-    _written("\n".join(_page(given)) + "\n", given.out, "table")
     return DONE
 
 
@@ -197,7 +166,14 @@ def _written(text: str, file: Path | None, what: str) -> None:
     return say(f"{file} written")
 
 
-def _page(given: ReplayOptions) -> Iterator[str]:
+def run_replay(given: ReplayOptions) -> int:
+    """Play routing over recorded outcomes of real models, compared with the best single one. Nothing is simulated:
+
+    toolorchestra recorded replay outcomes.csv --prices mine.json --models gpt-5 gpt-5-mini --out replay.md
+
+    Each task is held out once, by five folds. Single models on the front, cheapest, strongest, knn, skillbook, a router
+    trained by logistic regression, the task oracle, and models sent from the cheapest up until a check passes.
+    """
     from toolorchestra.agents.evaluation import replayed_routing
     from toolorchestra.envs.domains.recorded.source import FOLDS, RecordedSource
     from toolorchestra.envs.domains.recorded.world import priced
@@ -211,12 +187,17 @@ def _page(given: ReplayOptions) -> Iterator[str]:
     table, runs = replayed_routing.table_of(source, given.prices), source.runs
     lines = replayed_routing.contest(table, [runs.text(task) for task in table.tasks], given.cost_weight)
     best = table.models[replayed_routing.best_single(table)]
-    yield f"{len(table.tasks)} tasks, {len(table.models)} models, {FOLDS} folds. Gain and saving are against"
-    yield f"the best single model, {best}. Intervals are of 95 %, by a bootstrap-t of tasks."
+    page = [
+        f"{len(table.tasks)} tasks, {len(table.models)} models, {FOLDS} folds. Gain and saving are against",
+        f"the best single model, {best}. Intervals are of 95 %, by a bootstrap-t of tasks.",
+    ]
     if len(kept) < len(graded) or runs.left_out:
-        yield f"Left out: {len(graded) - len(kept)} runs without a price, {runs.left_out} tasks that not all ran."
-    yield from ("", f"| {' | '.join(COLUMNS)} |", "| --- " * len(COLUMNS) + "|")
-    yield from map(_line, lines)
+        page.append(
+            f"Left out: {len(graded) - len(kept)} runs without a price, {runs.left_out} tasks that not all ran."
+        )
+    page += ["", f"| {' | '.join(COLUMNS)} |", "| --- " * len(COLUMNS) + "|", *map(_line, lines)]
+    _written("\n".join(page) + "\n", given.out, "table")
+    return DONE
 
 
 def _line(one: ReplayedLine) -> str:
@@ -225,3 +206,8 @@ def _line(one: ReplayedLine) -> str:
     gain, saving = ("{:+.0%} ({:+.0%} to {:+.0%})".format(*value) for value in (one.gain, one.saving))
     seconds = f"{one.seconds:.0f}" if one.seconds else "not known"
     return f"| {one.policy} | {accuracy} | {usd} | {seconds} | {gain} | {saving} |"
+
+
+fit = partial(command, FitOptions, run_fit, about=run_fit.__doc__)
+world = partial(command, WorldOptions, run_world, about=run_world.__doc__)
+replay = partial(command, ReplayOptions, run_replay, about=run_replay.__doc__)

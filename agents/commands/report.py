@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import tyro
@@ -48,11 +49,6 @@ class ReportOptions:
         require(self, AT_LEAST_ONE, "tasks")
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return command(ReportOptions, run, given, about=__doc__)
-
-
 def run(given: ReportOptions) -> int:
     """Print the tables, and write the pages."""
     if not given.runs:
@@ -73,6 +69,9 @@ def run(given: ReportOptions) -> int:
         for place in given.runs:
             _tell(write_page(place, given.out))
     return DONE
+
+
+main = partial(command, ReportOptions, run, about=__doc__)
 
 
 def _tables(runs: Sequence[Path], trained: Sequence[Path]) -> None:

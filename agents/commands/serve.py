@@ -6,10 +6,11 @@ answer has its bill. `toolorchestra serve cascade --sim` answers embedded questi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -87,11 +88,6 @@ class ServeOptions:
         require(self, POSITIVE, "canary_cost")
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return command(ServeOptions, run, given, about=__doc__)
-
-
 def run(given: ServeOptions) -> int:
     """Serve until SIGTERM or Ctrl-C, then let requests in flight end."""
     if given.new_key:
@@ -100,8 +96,15 @@ def run(given: ServeOptions) -> int:
         return DONE
     check(given)
     folder = Path(given.out or f"runs/served/{datetime.now():%Y%m%d-%H%M%S}")
-    served(service_of(given, folder), given, folder)
+    service = service_of(given, folder)
+    with listening(given.host, given.port) as (url, serve):
+        simulated = " (SIMULATED experts)" if given.sim else ""
+        say(f"{', '.join(service.solvers)} at {url}/v1{simulated}; the page: {url}/ ; trajectories: {folder}")
+        serve(app_of(service, simulated=given.sim), given.drain_seconds)
     return DONE
+
+
+main = partial(command, ServeOptions, run, about=__doc__)
 
 
 def check(given: ServeOptions) -> None:
@@ -157,14 +160,6 @@ def app_of(service: PolicyService, *, simulated: bool = False) -> Any:
 
         service.on_end.append(Spans())
     return Server(service, page_of_server("SIMULATED" if simulated else "toolorchestra")).app()
-
-
-def served(service: PolicyService, given: ServeOptions, folder: Path) -> None:
-    """Listen, and answer until the end."""
-    with listening(given.host, given.port) as (url, serve):
-        simulated = " (SIMULATED experts)" if given.sim else ""
-        say(f"{', '.join(service.solvers)} at {url}/v1{simulated}; the page: {url}/ ; trajectories: {folder}")
-        serve(app_of(service, simulated=given.sim), given.drain_seconds)
 
 
 @contextmanager

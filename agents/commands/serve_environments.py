@@ -9,9 +9,10 @@ $TOOLORCHESTRA_ENVIRONMENTS_TOKEN, which clients send as "Authorization: Bearer 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,11 +60,6 @@ class ServeEnvironmentsOptions:
         require(self, AT_LEAST_ONE, "at_once")
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return command(ServeEnvironmentsOptions, run, given, about=__doc__)
-
-
 def run(given: ServeEnvironmentsOptions) -> int:
     """Serve until SIGTERM or Ctrl-C."""
     token = key_in(TOKEN_ENV)
@@ -85,6 +81,9 @@ def run(given: ServeEnvironmentsOptions) -> int:
         say(f"{', '.join(told)} at {url}; bills: {bills.name}")
         serve(environment_app(episodes, token), 5)
     return DONE
+
+
+main = partial(command, ServeEnvironmentsOptions, run, about=__doc__)
 
 
 def episodes_of(given: ServeEnvironmentsOptions) -> RemoteEpisodes:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import signal
 import threading
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import tyro
@@ -36,16 +36,17 @@ class ServeExpertsOptions:
     """How long they may take to answer."""
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return command(ServeExpertsOptions, run, given, about=__doc__)
-
-
 def run(given: ServeExpertsOptions) -> int:
     """Serve until Ctrl-C or SIGTERM."""
     ended = threading.Event()
+
+    def end(*_: object) -> None:
+        if not ended.is_set():
+            ended.set()
+            raise KeyboardInterrupt
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: _end(ended))
+        signal.signal(number, end)
     try:
         servers = read_servers(tomllib.loads(given.servers.read_text(encoding="utf-8")), str(given.servers))
         with serving(servers, given.logs, given.start_seconds, say) as running:
@@ -64,8 +65,4 @@ def run(given: ServeExpertsOptions) -> int:
     return DONE
 
 
-def _end(ended: threading.Event) -> None:
-    if ended.is_set():
-        return
-    ended.set()
-    raise KeyboardInterrupt
+main = partial(command, ServeExpertsOptions, run, about=__doc__)

@@ -5,7 +5,6 @@ Beyond this machine (--host) only with a token in $TOOLORCHESTRA_INDEX_TOKEN, wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +12,6 @@ import tyro
 
 from toolorchestra.agents.commands.console import DONE, command, say
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.retrieval.index_and_hybrid import load
 from toolorchestra.envs.retrieval.remote import IndexServer
 from toolorchestra.envs.tools.backends import read, served_embedder
@@ -35,23 +33,19 @@ class ServeIndexOptions:
     """Hold a flat or ivf index on the GPUs, with a GPU build of FAISS."""
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return command(ServeIndexOptions, run, given, about=__doc__)
-
-
 def run(given: ServeIndexOptions) -> int:
     """Serve until Ctrl-C."""
     served = partial(served_embedder, read(given.backends)) if given.backends else None
-    with serving(load(given.folder, served, given.gpu), given.host, given.port) as server:
+    index = load(given.folder, served, given.gpu)
+    try:
+        server = IndexServer(index, given.host, given.port)
+    except (OSError, OverflowError) as err:
+        told = f"cannot serve at {given.host}:{given.port}: {err}; name another with --host or --port"
+        raise ConfigError(told) from None
+    with server:
         say(f"{given.folder} at {server.url}")
         server.serve_forever()
     return DONE
 
 
-def serving(index: Retriever, host: str, port: int) -> IndexServer:
-    """The server, bound to its port."""
-    try:
-        return IndexServer(index, host, port)
-    except (OSError, OverflowError) as err:
-        raise ConfigError(f"cannot serve at {host}:{port}: {err}; name another with --host or --port") from None
+main = partial(command, ServeIndexOptions, run, about=__doc__)

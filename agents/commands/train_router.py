@@ -6,8 +6,8 @@ Ray: `toolorchestra evaluate --policy router:FOLDER cheapest strongest`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -44,11 +44,6 @@ class TrainRouterOptions:
         return replace(self.settings, environments=environments)
 
 
-def main(given: Sequence[str]) -> int:
-    """Read the options and train."""
-    return command(TrainRouterOptions, run, given, about=__doc__)
-
-
 def run(given: TrainRouterOptions) -> int:
     """Train, save, and say how to play it."""
     training = given.training
@@ -57,3 +52,6 @@ def run(given: TrainRouterOptions) -> int:
     router = train_router(training, folder, say)
     say(f"digest {router.digest}; compare it: toolorchestra evaluate --policy {PREFIX}{folder} cheapest strongest")
     return DONE
+
+
+main = partial(command, TrainRouterOptions, run, about=__doc__)

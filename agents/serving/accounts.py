@@ -121,13 +121,18 @@ class Accounts:
         self.keys = dict(keys or {})
         self.replica = replica
         self._by_hash = {key.sha256.lower(): name for name, key in self.keys.items()}
-        self._database = _database(database, clock)
+        postgres = database.startswith(("postgres://", "postgresql://"))
+        self._database = _Postgres(database) if postgres else _Sqlite(database, clock)
         with self._database.transaction() as do:
             for statement in (self._database.alone, *_TABLES):
                 do(statement)
             for name in (*self.keys, NOBODY):
                 do("INSERT INTO accounts (name) VALUES (?) ON CONFLICT (name) DO NOTHING", name)
-        self.lost = self._mark_lost()
+            rows = do("SELECT id, name, spent FROM requests WHERE replica = ? AND lost = 0", replica)
+            for request, name, spent in rows:
+                do("UPDATE accounts SET spent = spent + ?, held = held - ? WHERE name = ?", spent, spent, name)
+                do("UPDATE requests SET held = held - ?, lost = 1 WHERE id = ?", spent, request)
+        self.lost = len(rows)
         """Requests that this server had in flight when it was killed."""
 
     def who(self, authorization: str) -> str:
@@ -181,14 +186,6 @@ class Accounts:
             for name, held in do("SELECT name, held FROM requests WHERE id = ?", request):
                 do("UPDATE accounts SET spent = spent + ?, held = held - ? WHERE name = ?", nano_usd, held, name)
                 do("DELETE FROM requests WHERE id = ?", request)
-
-    def _mark_lost(self) -> int:
-        with self._database.transaction() as do:
-            rows = do("SELECT id, name, spent FROM requests WHERE replica = ? AND lost = 0", self.replica)
-            for request, name, spent in rows:
-                do("UPDATE accounts SET spent = spent + ?, held = held - ? WHERE name = ?", spent, spent, name)
-                do("UPDATE requests SET held = held - ?, lost = 1 WHERE id = ?", spent, request)
-        return len(rows)
 
     def release_lost(self) -> int:
         """Give back what lost requests had set aside: somebody has looked at the providers' bills."""
@@ -301,7 +298,3 @@ class _Postgres:
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
-
-
-def _database(where: str, clock: Callable[[], float]) -> _Sqlite | _Postgres:
-    return _Postgres(where) if where.startswith(("postgres://", "postgresql://")) else _Sqlite(where, clock)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from statistics import NormalDist, fmean, variance
 from typing import Any
 
-from toolorchestra.agents.evaluation.statistics import mean_interval
+from toolorchestra.agents.evaluation.statistics import mean_interval, wilson
 
 FIRST_LOOK = 50
 LEVEL = 0.05
@@ -34,6 +34,11 @@ class Arm:
     """Requests that failed, or that a limit cut off."""
     rated: int = 0
     right: int = 0
+
+    def above(self, other: Arm, factor: float, z: float) -> bool:
+        """Whether the mean cost is surely above so many times the other's."""
+        spread = variance(self.usd) / len(self.usd) + factor * factor * variance(other.usd) / len(other.usd)
+        return fmean(self.usd) - factor * fmean(other.usd) > z * math.sqrt(spread)
 
     def told(self) -> dict[str, Any]:
         """Figures with their intervals."""
@@ -97,24 +102,11 @@ class Canary:
             self.stopped = "more of its requests fail or are cut off"
         elif rated and surely_more(first.right, first.rated, canary.right, canary.rated, z):
             self.stopped = "fewer of its answers are right"
-        elif _surely_above(canary.usd, first.usd, self.most_cost, z):
+        elif canary.above(first, self.most_cost, z):
             self.stopped = f"it costs more than {self.most_cost:g} times as much"
 
 
 def surely_more(hits: int, trials: int, others: int, of: int, z: float) -> bool:
     """Whether one share is above another, by Newcombe's interval of the difference of two independent shares."""
     one, two = hits / trials, others / of
-    low, high = _wilson(one, trials, z)[0], _wilson(two, of, z)[1]
-    return one - two - math.hypot(one - low, high - two) > 0
-
-
-def _wilson(share: float, trials: int, z: float) -> tuple[float, float]:
-    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    return middle - half, middle + half
-
-
-def _surely_above(mine: list[float], theirs: list[float], factor: float, z: float) -> bool:
-    """Whether a mean is above so many times another one."""
-    spread = math.sqrt(variance(mine) / len(mine) + factor * factor * variance(theirs) / len(theirs))
-    return fmean(mine) - factor * fmean(theirs) > z * spread
+    return one - two - math.hypot(one - wilson(one, trials, z).low, wilson(two, of, z).high - two) > 0

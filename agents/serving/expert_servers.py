@@ -85,20 +85,8 @@ def read_servers(data: Mapping[str, Any], where: str) -> list[VllmServer]:
     if not named:
         raise ConfigError(f'{where}: no server; add one: [servers.small] model = "Qwen/Qwen3-8B", names = ["qwen3-8b"]')
     made = [shapes.read(VllmServer, row, f"{where}: servers.{name}", name=name) for name, row in named.items()]
-    _check_ports(made, where)
-    total = sum(s.gpu_share for s in made if "CUDA_VISIBLE_DEVICES" not in s.environment)
-    if total > 1:
-        raise ConfigError(
-            f"{where}: the gpu_share of the servers on one GPU add up to {total:g}; lower them, or give each GPUs "
-            'of its own: environment = {CUDA_VISIBLE_DEVICES = "1"}'
-        )
-    return made
-
-
-def _check_ports(servers: Sequence[VllmServer], where: str) -> None:
-    """Refuse ports that are none, are named twice, or are given past the file's own key."""
     owners: dict[int, str] = {}
-    for one in servers:
+    for one in made:
         if not 0 <= one.port < 1 << 16:
             raise ConfigError(f"{where}: server {one.name}: port is a number from 0 to 65535, got {one.port}")
         if any(word.partition("=")[0] == "--port" for word in one.arguments):
@@ -108,42 +96,46 @@ def _check_ports(servers: Sequence[VllmServer], where: str) -> None:
                 f"{where}: servers {owners[one.port]} and {one.name} have one port, {one.port}; change one"
             )
         owners[one.port] = one.name
+    total = sum(s.gpu_share for s in made if "CUDA_VISIBLE_DEVICES" not in s.environment)
+    if total > 1:
+        raise ConfigError(
+            f"{where}: the gpu_share of the servers on one GPU add up to {total:g}; lower them, or give each GPUs "
+            'of its own: environment = {CUDA_VISIBLE_DEVICES = "1"}'
+        )
+    return made
 
 
-def _check_free(servers: Sequence[VllmServer]) -> None:
-    """Refuse ports that another process has: its answers would pass for ours."""
-    for one in servers:
-        with socket.socket() as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port just left is free
-            try:
-                tried.bind(("127.0.0.1", one.port))
-            except OSError as err:
-                raise ConfigError(
-                    f"server {one.name!r}: port {one.port} cannot be taken ({err.strerror}); end what has it, or name "
-                    "another, or 0 for a free one"
-                ) from None
+def _taken_port(server: VllmServer) -> int:
+    """The server's port, or a free one. Refuses one that another process has: its answers would pass for ours."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port just left is free
+        try:
+            tried.bind(("127.0.0.1", server.port))
+        except OSError as err:
+            raise ConfigError(
+                f"server {server.name!r}: port {server.port} cannot be taken ({err.strerror}); end what has it, or "
+                "name another, or 0 for a free one"
+            ) from None
+        return int(tried.getsockname()[1])
 
 
 class Running:
     """A `vllm serve` process that was started: its address, its log and its end."""
 
-    def __init__(self, server: VllmServer, logs: Path) -> None:
+    def __init__(self, server: VllmServer, port: int, logs: Path) -> None:
         self.server = server
-        self.port = server.port or _free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self.base_url = f"{self.url}/v1"
         self.log = logs / f"{server.name}.log"
         self._guard = ProcessGuard()
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
-                server.command(self.port),
+                server.command(port),
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **server.environment, **self._guard.environment},
                 start_new_session=True,  # Ctrl-C reaches this process alone, which then stops them in order
             )
-
-    @property
-    def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
 
     def answers(self) -> bool:
         """Whether it is healthy. One that has ended is an error, with its last words."""
@@ -176,8 +168,7 @@ class Running:
             )
 
     def _asked(self, path: str) -> Posted:
-        poster = HttpPoster(f"http://127.0.0.1:{self.port}", "", LOOK_SECONDS * 4, most_bytes=_MOST_ANSWER_BYTES)
-        return poster.get(path)
+        return HttpPoster(self.url, "", LOOK_SECONDS * 4, most_bytes=_MOST_ANSWER_BYTES).get(path)
 
     def stop(self) -> None:
         """End it and all that it started."""
@@ -199,12 +190,12 @@ def serving(
     servers: Sequence[VllmServer], logs: Path, start_seconds: float, say: Callable[[str], None] = print
 ) -> Iterator[list[Running]]:
     """All servers, answering; they end with the block, also when one of them never answers."""
-    _check_free(servers)
+    ports = [_taken_port(server) for server in servers]
     logs.mkdir(parents=True, exist_ok=True)
     running: list[Running] = []
     try:
-        for server in servers:
-            running.append(Running(server, logs))
+        for server, port in zip(servers, ports, strict=True):
+            running.append(Running(server, port, logs))
         _wait(running, start_seconds, say)
         yield running
     finally:
@@ -252,9 +243,3 @@ def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + "}"
     return json.dumps(value)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

@@ -6,11 +6,12 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from toolorchestra.agents.serving.solving import Asked, Solution
 from toolorchestra.envs.base import shapes
-from toolorchestra.envs.base.actions import parse
+from toolorchestra.envs.base.actions import Action, parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError, one_line
 from toolorchestra.envs.base.openai_messages import from_openai
 from toolorchestra.envs.base.types import Message, Transcript
@@ -93,8 +94,12 @@ def conversation(messages: Any) -> Spoken:
             said.append(Message(role="user", content=_text(message.get("content"), where)))
         elif role == "assistant":
             results = {}
-            said.append(_assistants(message, where))
-            names |= {str(call["id"]): str(call["function"]["name"]) for call in message.get("tool_calls") or ()}
+            try:  # its calls are written in the grammar
+                calls = {str(call["id"]): str(call["function"]["name"]) for call in message.get("tool_calls") or ()}
+                said.append(Message(role="assistant", content=from_openai(message)))
+            except (TypeError, LookupError, ValueError) as err:
+                raise ConfigError(f"{where} cannot be read as an assistant's message: {err!s:.200}") from None
+            names |= calls
         elif role == "tool":
             call_id = str(message.get("tool_call_id"))
             if call_id not in names:
@@ -104,16 +109,6 @@ def conversation(messages: Any) -> Spoken:
         else:
             raise ConfigError(f"{where}: role must be system, developer, user, assistant or tool, got {role!r:.40}")
     return Spoken("\n\n".join(system), tuple(said), results)
-
-
-def _assistants(message: Mapping[str, Any], where: str) -> Message:
-    """An assistant's message, its calls written in the grammar."""
-    try:
-        for call in message.get("tool_calls") or ():
-            call["id"], call["function"]["name"]
-        return Message(role="assistant", content=from_openai(message))
-    except (TypeError, LookupError, ValueError) as err:
-        raise ConfigError(f"{where} cannot be read as an assistant's message: {err!s:.200}") from None
 
 
 def _text(content: Any, where: str) -> str:
@@ -182,11 +177,11 @@ class ChatReply(NamedTuple):
 
     request_id: str
     model: str
-    text: str
-    calls: Sequence[Call]
-    ended: str
+    text: str = ""
+    calls: Sequence[Call] = ()
+    ended: str = ""
     """"tool_calls" where calls wait."""
-    usage: Mapping[str, Any]
+    usage: Mapping[str, Any] = MappingProxyType({})
     ignored: Sequence[str] = ()
     failure: str = ""
     thought: str = ""
@@ -235,29 +230,14 @@ def whole(reply: ChatReply) -> dict[str, Any]:
     return {**_head(reply, "chat.completion"), "choices": [choice], "usage": dict(reply.usage), **_told(reply)}
 
 
-def chunks(reply: ChatReply) -> list[dict[str, Any]]:
-    """The answer as the last pieces of a stream."""
-    head = _head(reply, "chat.completion.chunk")
-    delta: dict[str, Any] = {"content": reply.text}
-    if reply.calls:
-        delta["tool_calls"] = [{"index": number, **_call(call)} for number, call in enumerate(reply.calls)]
-    said = {"index": 0, "delta": delta, "finish_reason": None}
-    end = {"index": 0, "delta": {}, "finish_reason": _reason(reply)}
-    return [
-        {**head, "choices": [said]},
-        {**head, "choices": [end], **_told(reply)},
-        {**head, "choices": [], "usage": dict(reply.usage)},
-    ]
-
-
 def opening(request_id: str, model: str) -> bytes:
     """The first piece of a stream, before anything is known."""
-    return _piece(request_id, model, {"role": "assistant", "content": ""})
+    return _piece(ChatReply(request_id, model), {"role": "assistant", "content": ""})
 
 
 def step(request_id: str, model: str, text: str) -> bytes:
     """A step of the orchestrator's, told as reasoning."""
-    return _piece(request_id, model, {"reasoning_content": text})
+    return _piece(ChatReply(request_id, model), {"reasoning_content": text})
 
 
 def ending(reply: ChatReply) -> Iterator[bytes]:
@@ -265,7 +245,12 @@ def ending(reply: ChatReply) -> Iterator[bytes]:
     if reply.ended == "failed":
         yield _event(failed(reply))
     else:
-        yield from map(_event, chunks(reply))
+        delta: dict[str, Any] = {"content": reply.text}
+        if reply.calls:
+            delta["tool_calls"] = [{"index": number, **_call(call)} for number, call in enumerate(reply.calls)]
+        yield _piece(reply, delta)
+        yield _piece(reply, {}, _reason(reply), **_told(reply))
+        yield _event({**_head(reply, "chat.completion.chunk"), "choices": [], "usage": dict(reply.usage)})
     yield b"data: [DONE]\n\n"
 
 
@@ -274,22 +259,21 @@ def failed(reply: ChatReply) -> dict[str, Any]:
     return {**problem(reply.failure, "server_error", "failed"), "usage": dict(reply.usage)}
 
 
-def _piece(request_id: str, model: str, delta: Mapping[str, Any]) -> bytes:
-    head = _head(ChatReply(request_id, model, "", (), "", {}), "chat.completion.chunk")
-    return _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+def _piece(reply: ChatReply, delta: Mapping[str, Any], reason: str | None = None, **told: Any) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": reason}
+    return _event({**_head(reply, "chat.completion.chunk"), "choices": [choice], **told})
 
 
 def _event(data: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
 
 
-def said_beside(text: str) -> tuple[str, str]:
-    """What the policy said beside its calls, and what it thought."""
+def action_in(text: str) -> Action:
+    """What the policy said: what cannot be read is its words."""
     try:
-        action = parse(text)
+        return parse(text)
     except ActionError:
-        return text, ""
-    return action.said, action.thought
+        return Action("", (), text)
 
 
 def told_step(step: Step) -> str:
@@ -297,11 +281,8 @@ def told_step(step: Step) -> str:
     lines = []
     for message in step.info["new_messages"]:
         if message["role"] == "assistant":
-            try:
-                action = parse(message["content"])
-            except ActionError:
-                continue
-            lines += [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False)})" for call in action.calls]
+            calls = action_in(message["content"]).calls
+            lines += [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False)})" for call in calls]
         else:
             lines.append(f"-> {one_line(message['content'])[:STEP_CHARACTERS]}")
     cost = step.info["cost"]

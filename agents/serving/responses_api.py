@@ -38,7 +38,11 @@ def _messages(items: Sequence[Any]) -> list[dict[str, Any]]:
             raise ConfigError(f"the request: input[{number}] must be an object, got {type(item).__name__}")
         kind = item.get("type", "message")
         if kind == "message":
-            made.append({"role": item.get("role"), "content": _content(item.get("content"))})
+            content = item.get("content")
+            if isinstance(content, list):  # its parts as the chat API names them
+                texts = ("input_text", "output_text")
+                content = [{**part, "type": "text"} if part.get("type") in texts else part for part in content]
+            made.append({"role": item.get("role"), "content": content})
         elif kind == "function_call":
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
             call = {"id": item.get("call_id"), "type": "function", "function": function}
@@ -52,14 +56,6 @@ def _messages(items: Sequence[Any]) -> list[dict[str, Any]]:
             forms = "a message, function_call or function_call_output"
             raise ConfigError(f"the request: input[{number}] must be {forms}, got {kind!r:.40}")
     return made
-
-
-def _content(content: Any) -> Any:
-    """A message's content, its parts as the chat API names them."""
-    if not isinstance(content, list):
-        return content
-    texts = ("input_text", "output_text")
-    return [{**part, "type": "text"} if part.get("type") in texts else part for part in content]
 
 
 def whole(reply: ChatReply, status: str = "") -> dict[str, Any]:
@@ -137,8 +133,7 @@ def ending(reply: ChatReply) -> Iterator[bytes]:
 
 def opening(request_id: str, model: str) -> bytes:
     """The first event of a stream, before anything is known."""
-    begun = ChatReply(request_id, model, "", (), "", {})
-    return event("response.created", 0, response=whole(begun, "in_progress"))
+    return event("response.created", 0, response=whole(ChatReply(request_id, model), "in_progress"))
 
 
 def event(kind: str, number: int, **data: Any) -> bytes:

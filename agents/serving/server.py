@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import time
@@ -18,8 +17,10 @@ from toolorchestra.agents.serving.accounts import NOBODY, Refused
 from toolorchestra.agents.serving.client_tools import ClientSession
 from toolorchestra.agents.serving.mcp_service import mcp_app
 from toolorchestra.agents.serving.service import Ended, PolicyService, question_of
+from toolorchestra.envs.adapters import json_body
 from toolorchestra.envs.base.errors import ConfigError, Outage, install
 from toolorchestra.envs.money.prices import EXPERT, NANO, REWARDED_ROLES, ROLES
+from toolorchestra.envs.wrappers.record import trajectory_line
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -132,16 +133,13 @@ class Server:
 
         async def handle(request: Request) -> Response:
             try:
-                account = self._account(request, admin=admin)
-                return await handler(request, account)
+                return await handler(request, self._account(request, admin=admin))
             except Refused as err:
                 return self._refuse(err)
             except ConfigError as err:
-                self.metrics.refused("invalid_request")
-                return JSONResponse(api.problem(str(err), "invalid_request_error", "invalid_request"), 400)
+                return self._refuse(Refused(400, "invalid_request", str(err)))
             except Outage as err:
-                self.metrics.refused("unavailable")
-                return JSONResponse(api.problem(str(err), "server_error", "unavailable"), 503)
+                return self._refuse(Refused(503, "unavailable", str(err)))
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception:  # noqa: BLE001 - the log has it, and the client a reply
@@ -151,10 +149,8 @@ class Server:
         return handle
 
     def _account(self, request: Request, *, admin: bool) -> str:
-        if not self.service.accounts.keys and request.headers.get("sec-fetch-site", "none") in (
-            "cross-site",
-            "same-site",
-        ):
+        from_page = request.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
+        if from_page and not self.service.accounts.keys:
             raise Refused(403, "other_site", "a page of another site may not ask a server without keys")
         name = self.service.accounts.who(request.headers.get("authorization", ""))
         if admin and name != NOBODY and not self.service.accounts.keys[name].admin:
@@ -220,8 +216,7 @@ class Server:
         self.service.rate(str(data["id"]), data["right"], account)
         return JSONResponse({"object": "feedback", "id": data["id"]})
 
-    async def _models(self, request: Request, account: str) -> Response:
-        del request, account
+    async def _models(self, _request: Request, _account: str) -> Response:
         about = {"object": "model", "created": 0, "owned_by": "toolorchestra"}
         listed = [{"id": name, **about} for name in self.service.models()]
         return JSONResponse({"object": "list", "data": listed})
@@ -234,12 +229,10 @@ class Server:
         told = {"status": state, "active": service.active, "waiting": service.waiting, "models": list(service.solvers)}
         return JSONResponse(told, 503 if service.draining else 200)
 
-    async def _metrics(self, request: Request, account: str) -> Response:
-        del request, account
+    async def _metrics(self, _request: Request, _account: str) -> Response:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
-    async def _activity(self, request: Request, account: str) -> Response:
-        del request, account
+    async def _activity(self, _request: Request, _account: str) -> Response:
         service = self.service
         accounts = service.accounts
         keys = [
@@ -260,15 +253,12 @@ class Server:
         }
         return JSONResponse(told, headers=_PRIVATE)
 
-    async def _trajectory(self, request: Request, account: str) -> Response:
-        del account
+    async def _trajectory(self, request: Request, _account: str) -> Response:
         wanted = request.path_params["request_id"]
         found = self.service.trajectory(wanted)
         if found is None:
             kept = len(self.service.latest)
             raise Refused(404, "not_found", f"no request {wanted!r:.60} is in flight or among the last {kept}")
-        from toolorchestra.envs.wrappers.record import trajectory_line
-
         return Response(trajectory_line(found), media_type="application/json", headers=_PRIVATE)
 
     async def _page(self, _request: Request) -> Response:
@@ -287,24 +277,18 @@ def _row(ended: Ended) -> dict[str, Any]:
 
 async def _body(request: Request) -> Mapping[str, Any]:
     """The request's JSON object, bounded. Raises ConfigError."""
-    raw = bytearray()
-    async for piece in request.stream():
-        raw += piece
-        if len(raw) > BODY_BYTES:
-            raise Refused(413, "too_large", f"a request has at most {BODY_BYTES >> 20} MiB")
-    try:
-        data = json.loads(bytes(raw))
-    except (ValueError, RecursionError) as err:
-        raise ConfigError(f"the request is not JSON: {err}") from None
-    if not isinstance(data, dict):
-        raise ConfigError(f"the request must be a JSON object, got {type(data).__name__}")
-    return data
+    too_large = Refused(413, "too_large", f"a request has at most {BODY_BYTES >> 20} MiB")
+    return await json_body(request, BODY_BYTES, too_large)
 
 
 async def _unless_gone(request: Request, work: Awaitable[api.ChatReply]) -> api.ChatReply:
     """Wait for the work; where the client goes away first, cancel it, so that nothing more is paid."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.create_task(_disconnected(request))
+
+    async def disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    task, gone = asyncio.ensure_future(work), asyncio.create_task(disconnected())
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -312,11 +296,5 @@ async def _unless_gone(request: Request, work: Awaitable[api.ChatReply]) -> api.
         return task.result()
     finally:
         gone.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task})
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        task.cancel()  # changes nothing where it is done
+        await asyncio.wait({task})

@@ -21,17 +21,17 @@ from toolorchestra.agents.serving.openai_api import (
     ChatBody,
     ChatReply,
     Spoken,
+    action_in,
     asked_of,
     conversation,
     read_body,
-    said_beside,
     schemas,
     told_step,
     usage_of,
 )
 from toolorchestra.agents.serving.solving import Asked, QuestionSolver, Solution, Solving
 from toolorchestra.envs.base import preference as preferences
-from toolorchestra.envs.base.actions import Action, parse
+from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError, ToolError, no_such, one_line
 from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.base.types import Transcript
@@ -248,10 +248,7 @@ class PolicyService:
             solution = session.running.broken(err)
             self._end(session, solution)
             return self._told(session, solution, (), solution.ended)
-        try:
-            action = parse(session.running.said)
-        except ActionError:
-            action = Action("", (), session.running.said)
+        action = action_in(session.running.said)
         calls = [Call(f"call_{session.loop}_{secrets.token_hex(4)}", *call) for call in action.calls]
         solution = replace(solution, text=action.said, ended="tool_calls" if calls else "answered")
         self._end(session, solution)
@@ -264,7 +261,7 @@ class PolicyService:
         usage["cost"], session.told_nano_usd = (nano - session.told_nano_usd) / NANO, nano
         text, thought = solution.text, ""
         if calls or session.own_alone:
-            text, thought = said_beside(session.running.said)
+            thought, _, text = action_in(session.running.said)
         return ChatReply(
             session.request_id, session.model, text, calls, ended, usage, session.ignored, solution.failure, thought
         )
@@ -303,21 +300,11 @@ class PolicyService:
         told = {"request": session.request_id, "key": session.account, "model": session.model, "ended": solution.ended}
         if self._folder is not None:
             self._write({**told, **row})
-        ended = Ended(
-            session.request_id,
-            session.account,
-            session.model,
-            session.policy,
-            solution.ended,
-            time.monotonic() - session.began,
-            solution.usd,
-            solution.usd_by_role,
-            solution.calls,
-            solution.failure,
-            solution.right,
-            frozenset(tool.name for tool in session.client.tools),
-            trajectory=row,
-        )
+        who = {name: getattr(session, name) for name in ("request_id", "account", "model", "policy")}
+        what = {name: getattr(solution, name) for name in ("ended", "usd", "usd_by_role", "calls", "failure", "right")}
+        own = frozenset(tool.name for tool in session.client.tools)
+        seconds = time.monotonic() - session.began
+        ended = Ended(**who, **what, seconds=seconds, own_tools=own, trajectory=row)
         self.latest.append(ended)
         if self.canary is not None:
             self.canary.ended(ended.policy, ended.ended, ended.usd, ended.right)

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from toolorchestra.agents.policies.chat_player import ChatPolicy
 from toolorchestra.envs.base import preference as preferences
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.answer_grading import final_answer
-from toolorchestra.envs.base.errors import ActionError, ConfigError, ToolError, no_such, one_line
+from toolorchestra.envs.base.errors import POSITIVE, ActionError, ConfigError, ToolError, no_such, one_line, require
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.base.types import Outcome, Transcript
 from toolorchestra.envs.domains.source import Asks, Scene, models_of, ungraded
@@ -66,12 +65,8 @@ class Asked:
     def __post_init__(self) -> None:
         if not isinstance(self.question, str) or not self.question.strip():
             raise ConfigError(f"a question is a text, got {self.question!r:.60}")
-        for name in ("budget_usd", "deadline_seconds"):
-            value = getattr(self, name)
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf
-            ):
-                raise ConfigError(f"{name} must be a positive number, got {value!r}; leave it out for no limit")
+        limits = ("budget_usd", "deadline_seconds")
+        require(self, POSITIVE, *(name for name in limits if getattr(self, name) is not None))
 
 
 def asked(question: str, *, tools: Sequence[Any] | None = None, **limits: Any) -> Asked:
@@ -269,7 +264,7 @@ class QuestionSolver:
             running.settle()
             raise
         finally:
-            self._forget(episode)
+            getattr(self.player, "forget", lambda _: None)(episode)
         return running.solution()
 
     async def move(self, running: Solving) -> Solution:
@@ -283,7 +278,7 @@ class QuestionSolver:
             running.settle()
             raise
         finally:
-            self._forget(episode)
+            getattr(self.player, "forget", lambda _: None)(episode)
         solution = running.solution("moved")
         said = {"role": "assistant", "content": running.said}
         return replace(solution, trajectory={**solution.trajectory, "messages": (*episode.messages, said)})
@@ -293,9 +288,6 @@ class QuestionSolver:
         backing = getattr(self.factory.source, "backing", None)
         if backing is not None:
             await backing.aclose()
-
-    def _forget(self, episode: Episode) -> None:
-        getattr(self.player, "forget", lambda _episode: None)(episode)
 
 
 def preference_of(value: Any, seed: int, keys: Sequence[str]) -> Preference:

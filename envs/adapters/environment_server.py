@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from toolorchestra.envs.adapters import json_body
 from toolorchestra.envs.adapters.openenv import SCHEMAS, OpenEnvConnection
 from toolorchestra.envs.adapters.remote_episodes import RemoteEpisodes, SessionError
 from toolorchestra.envs.base.errors import ConfigError, install
@@ -72,29 +73,17 @@ def _guarded(handler: Callable[..., Awaitable[Response]]) -> Callable[[Request],
     """A handler of a request, and of its body where it is posted; what is wrong comes as JSON."""
 
     async def handle(request: Request) -> Response:
+        too_large = SessionError(413, f"a request has at most {BODY_BYTES >> 20} MiB")
         try:
-            return await (handler(request, await _body(request)) if request.method == "POST" else handler(request))
+            if request.method == "POST":
+                return await handler(request, await json_body(request, BODY_BYTES, too_large))
+            return await handler(request)
         except ConfigError as err:
             return JSONResponse({"error": str(err)}, 400)
         except SessionError as err:
             return JSONResponse({"error": str(err), "bill": err.account}, err.status)
 
     return handle
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    raw = bytearray()
-    async for piece in request.stream():
-        raw += piece
-        if len(raw) > BODY_BYTES:
-            raise SessionError(413, f"a request has at most {BODY_BYTES >> 20} MiB")
-    try:
-        data = json.loads(bytes(raw) or b"{}")
-    except (ValueError, RecursionError) as err:
-        raise ConfigError(f"the request is not JSON: {err}") from None
-    if not isinstance(data, dict):
-        raise ConfigError(f"the request must be a JSON object, got {type(data).__name__}")
-    return data
 
 
 class Bearers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from scripts.newcomer import FENCE, PAGES, commands, first_episode
+from scripts.newcomer import FENCE, PAGES, commands
 from scripts.prepare_site import place_of, prepared
 from tests.paths import REPOSITORY
 
@@ -39,5 +39,4 @@ def test_the_pages_that_are_read_have_what_is_run() -> None:
         blocks = FENCE.findall(text)
         assert 2 * len(blocks) == text.count("\n```"), f"{name}: a fence that no block was read from"
         assert any(kind == "python" and not title for kind, title, _ in blocks) or "own-tools" in name
-    assert first_episode((REPOSITORY / "README.md").read_text(encoding="utf-8")).startswith("import gymnasium")
     assert commands("a \\\n  b\nc   # why\n\nd 'x\ny'") == ["a \\\n  b", "c", "d 'x\ny'"]

@@ -5,16 +5,46 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.agents.commands.serve import ServeOptions, app_of, check, service_of
 from toolorchestra.agents.serving.service import PolicyService
+
+if TYPE_CHECKING:
+    import httpx2 as httpx
+
+BACKENDS = """
+[endpoints.local]
+base_url = "{url}"
+in_flight = 4
+[models."*"]
+endpoints = ["local"]
+retries = 0
+deadline_seconds = 20.0
+output_tokens = 1000
+price = {{usd_per_mtok = {{input = 1.0, output = 10.0}}}}
+"""
+PARIS = ServerReply("<answer>Paris</answer>", usage={"prompt_tokens": 100, "completion_tokens": 1000})
+ADD: Any = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Add two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+            "required": ["a", "b"],
+        },
+    },
+}
+ANSWER_ALONE: Any = {"orchestrator_tools": ["answer"]}
 
 
 @dataclass(frozen=True)
@@ -24,6 +54,35 @@ class ServedPolicies:
     url: str
     service: PolicyService
     folder: Path
+
+    def ask(self, model: str, said: Any, key: str = "none", **more: Any) -> httpx.Response:
+        """Ask a question, or go on with a conversation."""
+        import httpx2 as httpx
+
+        messages = [{"role": "user", "content": said}] if isinstance(said, str) else said
+        body = {"model": model, "messages": messages, **more}
+        headers = {"authorization": f"Bearer {key}"}
+        return httpx.post(f"{self.url}/v1/chat/completions", json=body, headers=headers, timeout=20)
+
+    def left_waiting(self, question: str, key: str = "none") -> Any:
+        """The answer to a request that waits for the client's tool: `random` calls any, sooner or later that one."""
+        for seed in range(40):
+            told = self.ask("random", question, key, tools=[ADD], seed=seed).json()
+            if told["choices"][0]["finish_reason"] == "tool_calls":
+                return told
+        raise AssertionError("never called")
+
+
+@contextmanager
+def running_over(
+    reply: Callable[[ReceivedRequest], ServerReply], folder: Path, *policies: str, **options: Any
+) -> Iterator[tuple[ServedPolicies, Loopback]]:
+    """Serve policies over experts that reply so."""
+    file = folder / "backends.toml"
+    with Loopback(reply) as expert:
+        file.write_text(BACKENDS.format(url=expert.base_url))
+        with running(folder / "out", *policies, backends=str(file), **options) as server:
+            yield server, expert
 
 
 @contextmanager

@@ -8,9 +8,8 @@ from typing import Any
 
 import httpx2 as httpx
 
-from tests.agents.serving.test_serve import over
-from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
-from tests.support.served import ServedPolicies, running
+from tests.support.loopback import ReceivedRequest, ServerReply
+from tests.support.served import ServedPolicies, running_over
 from toolorchestra.envs.base.actions import render_call
 
 FETCH: Any = {"type": "function", "function": {"name": "fetch", "parameters": {"type": "object", "properties": {}}}}
@@ -39,16 +38,16 @@ def orchestrating(moves: list[str]) -> Callable[[ReceivedRequest], ServerReply]:
 
 def looped(server: ServedPolicies, *keeps: bool) -> tuple[str, dict[str, Any]]:
     """Ask, and send a result for each of the flags: the expert that a decision named first, and the last answer."""
-    kept = {"orchestrator_tools": ["enhance_reasoning", "answer"]}
-    body: Any = {"model": "chat", "messages": [{"role": "user", "content": "Capital?"}], "tools": [FETCH], **kept}
+    messages: list[Any] = [{"role": "user", "content": "Capital?"}]
+    offers: Any = {"tools": [FETCH], "orchestrator_tools": ["enhance_reasoning", "answer"]}
+    body = {"model": "chat", "messages": messages, **offers}
     (decided,) = httpx.post(f"{server.url}/v1/decision", json=body, timeout=20).json()["calls"]
-    url = f"{server.url}/v1/chat/completions"
-    answer = httpx.post(url, json=body, timeout=20).json()
+    answer = server.ask("chat", messages, **offers).json()
     for keep in keeps:
         message = answer["choices"][0]["message"]
         (call,) = message["tool_calls"]
-        body["messages"] += [message, {"role": "tool", "tool_call_id": call["id"], "content": "1"}]
-        answer = httpx.post(url, json={**body, "keep_experts": keep}, timeout=20).json()
+        messages += [message, {"role": "tool", "tool_call_id": call["id"], "content": "1"}]
+        answer = server.ask("chat", messages, keep_experts=keep, **offers).json()
     assert answer["choices"][0]["message"]["content"] == "Paris"
     return decided["model"], answer
 
@@ -59,10 +58,7 @@ def billed(server: ServedPolicies) -> list[str]:
 
 
 def test_another_expert_is_not_to_be_had_until_the_request_says_so(tmp_path: Path) -> None:
-    with (
-        Loopback(orchestrating(MOVES)) as expert,
-        running(tmp_path / "out", "chat", backends=over(tmp_path, expert)) as server,
-    ):
+    with running_over(orchestrating(MOVES), tmp_path, "chat") as (server, _):
         decided, answer = looped(server, True, False)
         first, second, last = billed(server)
         said = server.service.latest[-1].trajectory["messages"]
@@ -77,10 +73,7 @@ def test_another_expert_is_not_to_be_had_until_the_request_says_so(tmp_path: Pat
 
 def test_the_expert_that_was_asked_stays_and_the_others_are_not_offered(tmp_path: Path) -> None:
     moves = [*MOVES[:2], MOVES[0], MOVES[5]]
-    with (
-        Loopback(orchestrating(moves)) as expert,
-        running(tmp_path / "out", "chat", backends=over(tmp_path, expert)) as server,
-    ):
+    with running_over(orchestrating(moves), tmp_path, "chat") as (server, expert):
         looped(server, True)
         first, second, _ = billed(server)
         (tool,) = (one for one in server.service.latest[-1].trajectory["tools"] if one["function"]["name"] != "answer"

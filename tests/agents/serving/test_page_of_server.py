@@ -17,28 +17,11 @@ import toolorchestra as to
 from tests.agents.reports.chromium import CHROMIUM, Chromium
 from tests.agents.reports.test_page import HOSTILE
 from tests.agents.reports.test_page_in_chromium import CONTRAST, CUT_OFF, count, texts
-from tests.agents.serving.test_serve import ADD, PARIS, no_search, over
-from tests.support.loopback import Loopback
-from tests.support.served import ServedPolicies, running
+from tests.support.served import ADD, ANSWER_ALONE, PARIS, ServedPolicies, running, running_over
 from toolorchestra.agents.serving.accounts import new_key
 
 QUESTIONS = list(to.make("HLE-v0").unwrapped.factory.source.askable)  # type: ignore[attr-defined]
 in_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
-
-
-def ask(server: ServedPolicies, model: str, question: str, key: str = "none", **more: Any) -> Any:
-    body = {"model": model, "messages": [{"role": "user", "content": question}], **more}
-    headers = {"authorization": f"Bearer {key}"}
-    return httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers, timeout=20).json()
-
-
-def left_waiting(server: ServedPolicies, key: str = "none") -> Any:
-    """The answer to a request that waits for the client's tool."""
-    for seed in range(40):
-        told = ask(server, "random", QUESTIONS[3], key, tools=[ADD], seed=seed)
-        if told["choices"][0]["finish_reason"] == "tool_calls":
-            return told
-    raise AssertionError("never called")
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +55,7 @@ def test_a_page_of_another_site_cannot_spend_where_no_key_is_asked(simulated: Se
 
 
 def test_what_is_in_flight_is_told_and_shown_so_far(simulated: ServedPolicies) -> None:
-    waiting = left_waiting(simulated)["id"]
+    waiting = simulated.left_waiting(QUESTIONS[3])["id"]
     told = httpx.get(f"{simulated.url}/v1/activity").json()
     row = next(row for row in told["in_flight"] if row["request_id"] == waiting)
     assert (row["state"], row["model"], row["question"]) == ("waits for the client", "random", QUESTIONS[3][:400])
@@ -86,15 +69,15 @@ def test_what_is_in_flight_is_told_and_shown_so_far(simulated: ServedPolicies) -
 
 def test_the_totals_are_those_of_the_requests_and_keep_no_names_of_strangers(tmp_path: Path) -> None:
     with running(tmp_path, "cascade", "random") as server:
-        answers = [ask(server, "cascade", QUESTIONS[n]) for n in range(3)]
-        told = left_waiting(server)
+        answers = [server.ask("cascade", QUESTIONS[n]).json() for n in range(3)]
+        told = server.left_waiting(QUESTIONS[3])
         messages: list[Any] = [{"role": "user", "content": QUESTIONS[3]}]
         while told["choices"][0]["finish_reason"] == "tool_calls":
             message = told["choices"][0]["message"]
             results = [{"role": "tool", "tool_call_id": one["id"], "content": "1"} for one in message["tool_calls"]]
             messages += [message, *results]
-            told = ask(server, "random", "", tools=[ADD], messages=messages)
-        ask(server, "cascade", QUESTIONS[0], budgt_usd=1)
+            told = server.ask("random", messages, tools=[ADD]).json()
+        server.ask("cascade", QUESTIONS[0], budgt_usd=1)
         totals = httpx.get(f"{server.url}/v1/activity").json()["totals"]
     assert {"policy": "cascade", "ended": "answered", "count": 3} in totals["requests"]
     assert totals["refused"] == [{"code": "invalid_request", "count": 1}]
@@ -108,8 +91,8 @@ def test_the_totals_are_those_of_the_requests_and_keep_no_names_of_strangers(tmp
 
 def test_a_server_that_keeps_no_texts_shows_none(tmp_path: Path) -> None:
     with running(tmp_path, "random", no_texts=True) as server:
-        waiting = left_waiting(server)["id"]
-        ended = ask(server, "random", QUESTIONS[0])["id"]
+        waiting = server.left_waiting(QUESTIONS[3])["id"]
+        ended = server.ask("random", QUESTIONS[0]).json()["id"]
         told = httpx.get(f"{server.url}/v1/activity").text
         for request in (waiting, ended):
             shown = httpx.get(f"{server.url}/v1/trajectories/{request}")
@@ -138,7 +121,7 @@ def test_it_asks_for_a_key_and_then_follows(tab: Chromium, tmp_path: Path) -> No
     (tmp_path / "keys.toml").write_text(lines)
     (alice, _), (root, _) = made.values()
     with running(tmp_path / "out", "cascade", "random", keys=str(tmp_path / "keys.toml")) as server:
-        ask(server, "cascade", QUESTIONS[2], alice)
+        server.ask("cascade", QUESTIONS[2], alice)
         tab.visit(server.url)
         for key, words in (("to-wrong", "no such key"), (alice, "admin = true"), (root, None)):
             tab.until("document.getElementById('key')")
@@ -149,13 +132,13 @@ def test_it_asks_for_a_key_and_then_follows(tab: Chromium, tmp_path: Path) -> No
         tab.until(READY)
         assert texts(tab, ".fact b")[2] == "1"
         assert "Calls by tool and model" in texts(tab, ".card h2")
-        left_waiting(server, alice)
+        server.left_waiting(QUESTIONS[3], alice)
         tab.until("document.querySelector('.card .link')?.textContent === 'random'")
         tab.key("2")
         listed = count(tab)
         tab.key("j")
         tab.until("document.querySelector('.chip.running')")
-        ask(server, "cascade", QUESTIONS[1], alice)
+        server.ask("cascade", QUESTIONS[1], alice)
         tab.until(f"document.getElementById('count').textContent.startsWith('{listed + 1} requests')")
         assert tab.value("document.querySelector('.row[aria-selected=true]').id") == "row-0"
         tab.visit(server.url)  # the tab keeps the key
@@ -169,12 +152,9 @@ def test_it_asks_for_a_key_and_then_follows(tab: Chromium, tmp_path: Path) -> No
 def test_strangers_texts_stay_texts_on_every_screen(tab: Chromium, tmp_path: Path) -> None:
     spoilt = HOSTILE.replace("\ud800", "")
     expert_says = type(PARIS)(f"<answer>{spoilt}</answer>", usage=PARIS.usage)
-    with (
-        Loopback(lambda asked: expert_says) as expert,
-        running(tmp_path / "out", "always:answer-1", backends=over(tmp_path, expert)) as server,
-    ):
-        ask(server, "always:answer-1", f"{spoilt} Capital?", **no_search())
-        ask(server, "always:answer-1", "Capital?", tools=[ADD], budget_usd=1e-9, **no_search())
+    with running_over(lambda asked: expert_says, tmp_path, "always:answer-1") as (server, _):
+        server.ask("always:answer-1", f"{spoilt} Capital?", **ANSWER_ALONE)
+        server.ask("always:answer-1", "Capital?", tools=[ADD], budget_usd=1e-9, **ANSWER_ALONE)
         for dark, width in ((False, 1280), (True, 390)):
             tab.dark(dark)
             tab.size(width, 844)

@@ -19,8 +19,8 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from tests.agents.serving.test_serve import BACKENDS, PARIS
 from tests.support.loopback import Loopback, ServerReply
+from tests.support.served import BACKENDS, PARIS
 from toolorchestra.agents.serving.accounts import Accounts, new_key, read_keys
 from toolorchestra.envs.money.prices import NANO
 
