@@ -271,15 +271,14 @@ def with_environments(config: TrainConfig, given: Sequence[Sequence[str]], for_a
     gym.make's arguments, and `for_all` arguments for all of them. Without any, those of the configuration stay."""
     known = {mix.env_id: mix for mix in config.environments}
     chosen = chosen_envs(given or [[mix.env_id] for mix in config.environments], for_all)
-    mixes = [_mix(known.get(one.env_id, EnvMix(one.env_id)), one.arguments) for one in chosen]
-    return replace(config, environments=tuple(mixes))
-
-
-def _mix(mix: EnvMix, arguments: Mapping[str, Any]) -> EnvMix:
     own = {f.name for f in fields(EnvMix)} - {"env_id", "arguments"}
-    for_make = {name: value for name, value in arguments.items() if name not in own}
-    changed = {name: value for name, value in arguments.items() if name in own}
-    return replace(mix, **changed, arguments={**mix.arguments, **for_make})
+    mixes = []
+    for one in chosen:
+        mix = known.get(one.env_id, EnvMix(one.env_id))
+        for_make = {name: value for name, value in one.arguments.items() if name not in own}
+        changed = {name: value for name, value in one.arguments.items() if name in own}
+        mixes.append(replace(mix, **changed, arguments={**mix.arguments, **for_make}))
+    return replace(config, environments=tuple(mixes))
 
 
 def as_json(config: TrainConfig) -> dict[str, Any]:

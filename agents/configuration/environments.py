@@ -13,7 +13,6 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pkgutil import resolve_name
 from typing import Any, Literal, NamedTuple
 
@@ -60,12 +59,13 @@ def arguments_of(mix: EnvMix, split: Literal["train", "validation", "test"]) -> 
 
 def simulated(config: TrainConfig) -> bool:
     """Whether every environment is one of the suite's whose models are the embedded ones, as far as can be told."""
-    return all(spec_of(mix.env_id).id in ids() and not _real(mix.arguments) for mix in config.environments)
-
-
-def _real(arguments: Mapping[str, Any]) -> bool:
-    # Tau2's `experts` are models by alias; those of questions are simulated, by their name or file.
-    return names_models(arguments.get("backends")) or isinstance(arguments.get("experts"), Mapping)
+    return not any(
+        spec_of(mix.env_id).id not in ids()
+        or names_models(mix.arguments.get("backends"))
+        # Tau2's `experts` are models by alias; those of questions are simulated, by their name or file.
+        or isinstance(mix.arguments.get("experts"), Mapping)
+        for mix in config.environments
+    )
 
 
 def job_of(mix: EnvMix, made: EpisodeFactory, seed: int, options: Mapping[str, Any] | None = None) -> Job:
@@ -101,30 +101,24 @@ class ChosenTask(NamedTuple):
     job: Job
 
 
-class _Draw(NamedTuple):
-    """Environment of the mix, and the seed of task, preference, prices and tools."""
-
-    env: int
-    seed: int
-
-
 def chosen_tasks(config: TrainConfig, step: int) -> list[ChosenTask]:
     """The tasks of a step. The first ones of a step that is dumped are marked to be recorded."""
     names, factories = labels(config.environments), [training(mix) for mix in config.environments]
     in_turn = _InTurn(config, factories, step) if config.task_order == "epochs" else None
     recorded = DUMPED_GROUPS if config.dump_every and step % config.dump_every == 0 else 0
     made = []
-    for place, draw in enumerate(_draws(config, step)):
-        options = in_turn.next(draw.env) if in_turn else None
-        job = job_of(config.environments[draw.env], factories[draw.env], draw.seed, options)
-        made.append(ChosenTask(names[draw.env], replace(job, record=True) if place < recorded else job))
+    for place, (env, seed) in enumerate(_draws(config, step)):
+        options = in_turn.next(env) if in_turn else None
+        job = job_of(config.environments[env], factories[env], seed, options)
+        made.append(ChosenTask(names[env], replace(job, record=True) if place < recorded else job))
     return made
 
 
-def _draws(config: TrainConfig, step: int) -> list[_Draw]:
+def _draws(config: TrainConfig, step: int) -> list[tuple[int, int]]:
+    """For each group the environment, and the seed of task, preference, prices and tools."""
     rng = random.Random(seed_of(config.seed, step))
     weights = [mix.weight for mix in config.environments]
-    return [_Draw(rng.choices(range(len(weights)), weights)[0], rng.randrange(10**9)) for _ in range(config.groups)]
+    return [(rng.choices(range(len(weights)), weights)[0], rng.randrange(10**9)) for _ in range(config.groups)]
 
 
 class _InTurn:
@@ -134,7 +128,7 @@ class _InTurn:
         self._seed = config.seed
         self._tasks = [every_task(made) for made in factories]
         earlier = (_draws(config, past) for past in range(step))
-        self._taken = Counter(draw.env for draws in earlier for draw in draws)
+        self._taken = Counter(env for draws in earlier for env, _ in draws)
 
     def next(self, env: int) -> dict[str, Any] | None:
         """Reset's options for the next task of an environment; None where tasks have no end."""
@@ -143,12 +137,8 @@ class _InTurn:
             return None
         epoch, place = divmod(self._taken[env], len(tasks))
         self._taken[env] += 1
-        return {"task_id": _shuffled(tasks, seed_of(self._seed, "epoch", env, epoch))[place]}
-
-
-@lru_cache(maxsize=64)
-def _shuffled(tasks: tuple[str, ...], seed: int) -> list[str]:
-    return random.Random(seed).sample(tasks, len(tasks))
+        order = random.Random(seed_of(self._seed, "epoch", env, epoch)).sample(range(len(tasks)), len(tasks))
+        return {"task_id": tasks[order[place]]}
 
 
 def every_task(made: EpisodeFactory) -> tuple[str, ...] | None:

@@ -73,12 +73,11 @@ class ResourceServer:
         if body.get("digest") not in (None, _digest(one.observation)):
             self._episodes.end(one, "reset")
             raise ConfigError(
-                "the row's prompt is not this episode's: other arguments or another version; get /rows anew"
+                "the row's prompt is not this episode's: other arguments, or another version; get /rows anew"
             )
         return one
 
-    async def _seed(self, request: Request, body: Mapping[str, Any]) -> Response:
-        del request
+    async def _seed(self, _request: Request, body: Mapping[str, Any]) -> Response:
         return _with(await self._started(body), JSONResponse({}))
 
     def _live(self, request: Request) -> RemoteEpisode:
@@ -115,8 +114,7 @@ class ResourceServer:
         figures["outcome"] = account["outcome"]["value"] if account["outcome"] else 0.0
         return JSONResponse({**body, **figures, "bill": account})
 
-    async def _reset(self, request: Request, body: Mapping[str, Any]) -> Response:
-        del request
+    async def _reset(self, _request: Request, body: Mapping[str, Any]) -> Response:
         if "responses_create_params" not in body:
             raise ConfigError("a row of NeMo Gym's has responses_create_params; OpenEnv's clients play at /ws")
         one = await self._started(body)
@@ -170,9 +168,8 @@ def _said(output: list[dict[str, Any]], *, last: bool = False) -> str:
     return "".join(parts)
 
 
-async def _aggregated(request: Request, body: Mapping[str, Any]) -> Response:
+async def _aggregated(_request: Request, body: Mapping[str, Any]) -> Response:
     """The means of what the rollouts were told."""
-    del request
     found: dict[str, list[float]] = {}
     for row in body.get("verify_responses") or ():
         for name, value in row.items():

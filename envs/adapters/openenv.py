@@ -59,15 +59,12 @@ class OpenEnvConnection:
             return _problem("INVALID_JSON", f'{{"type": ..., "data": {{...}}}} expected: {type(err).__name__}: {err}')
         if kind == "close":
             return None
+        kinds = {"reset": self._reset, "step": self._step, "state": self._state}
+        made = kinds.get(kind) if isinstance(kind, str) else None
+        if made is None:
+            return _problem("UNKNOWN_TYPE", f"reset, step, state or close expected, got {kind!r:.60}")
         try:
-            if kind == "reset":
-                return await self._reset(data)
-            if kind == "step":
-                return await self._step(data)
-            if kind == "state":
-                account = self._one.account if self._one else {}
-                told = {"episode_id": account.get("episode_id"), "step_count": account.get("turns", 0), **account}
-                return {"type": "state", "data": told}
+            return await made(data)
         except ConfigError as err:
             return _problem("VALIDATION_ERROR", str(err))
         except SessionError as err:
@@ -75,7 +72,11 @@ class OpenEnvConnection:
         except Exception as err:  # noqa: BLE001 - the log has it, and the client a reply
             _LOG.exception("a message failed by a fault of the server")
             return _problem("EXECUTION_ERROR", f"the server failed: {type(err).__name__}: {err}")
-        return _problem("UNKNOWN_TYPE", f"reset, step, state or close expected, got {kind!r:.60}")
+
+    async def _state(self, _data: Mapping[str, Any]) -> dict[str, Any]:
+        account = self._one.account if self._one else {}
+        told = {"episode_id": account.get("episode_id"), "step_count": account.get("turns", 0), **account}
+        return {"type": "state", "data": told}
 
     async def _reset(self, data: Mapping[str, Any]) -> dict[str, Any]:
         for name in data:
@@ -88,15 +89,11 @@ class OpenEnvConnection:
     async def _step(self, data: Mapping[str, Any]) -> dict[str, Any]:
         if self._one is None:
             raise SessionError(409, "no episode yet: reset first")
-        usage = data.get("usage")
-        step = await self._episodes.play(self._one, text_of_action(data), usage if isinstance(usage, Mapping) else None)
+        step = await self._episodes.play(self._one, text_of_action(data), data.get("usage"))
         retold = self._one.episode.rules.history == "state"
         seen: dict[str, Any] = {"messages": shown(step.observation)["messages"] if retold else answers(step)}
-        over = step.terminated or step.truncated
-        if over:
-            seen["bill"] = self._one.account
-        metadata = {"bill": self._one.account}
-        made = {"observation": seen, "reward": step.reward, "done": over, "metadata": metadata}
+        bill, over = {"bill": self._one.account}, step.terminated or step.truncated
+        made = {"observation": seen | bill if over else seen, "reward": step.reward, "done": over, "metadata": bill}
         return {"type": "observation", "data": made}
 
     def close(self, why: str = "closed") -> None:

@@ -67,8 +67,11 @@ class ToolOrchestraTextEnv(BaseTextEnv):  # type: ignore[misc, unused-ignore]
         self.episode, self.turns = started.episode, 0
         if started.episode.opening:
             started.episode.begin(run_calls(started.episode.opening))
-        tools = tools_as_text(STANDARD.schemas(started.episode.observation["tools"]))
-        return _with_tools(_told(started.episode.messages), tools), dict(started.info)
+        told = _told(started.episode.messages)
+        if tools := tools_as_text(STANDARD.schemas(started.episode.observation["tools"])):
+            system = [told.pop(0)["content"]] if told and told[0]["role"] == "system" else []
+            told = [{"role": "system", "content": "\n\n".join([*system, tools])}, *told]
+        return told, dict(started.info)
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Play one turn, given as text."""
@@ -112,14 +115,6 @@ def _told(messages: Sequence[Any]) -> list[Message]:
         else {"role": told["role"], "content": told["content"]}
         for told in STANDARD.told(messages, spoken=False)
     ]
-
-
-def _with_tools(messages: list[Message], tools: str) -> list[Message]:
-    if not tools:
-        return messages
-    if messages and messages[0]["role"] == "system":
-        return [{"role": "system", "content": f"{messages[0]['content']}\n\n{tools}"}, *messages[1:]]
-    return [{"role": "system", "content": tools}, *messages]
 
 
 def register_skyrl_gym(env_class: str = ENV_CLASS) -> None:

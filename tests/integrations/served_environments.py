@@ -16,6 +16,7 @@ from typing import Any
 import toolorchestra as to
 from tests.paths import REPOSITORY
 from toolorchestra.envs.base.openai_messages import action_of
+from toolorchestra.envs.money.prices import Usage
 
 Call = tuple[str, dict[str, Any]]
 SEARCH: Call = ("search", {"model": "search-1"})
@@ -52,12 +53,22 @@ def served_environments(folder: Path, *options: str) -> Iterator[ServedEnvironme
     assert code == 0
 
 
-def alone(env: str, seed: int, turns: Sequence[Sequence[Call] | str], **options: Any) -> dict[str, Any]:
-    """The same turns by Gymnasium alone."""
-    made: Any = to.make(env).unwrapped
+def alone(
+    env: str,
+    seed: int,
+    turns: Sequence[Sequence[Call] | str],
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    used: Usage | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """The same turns by Gymnasium alone. `used`: what the policy's model counted at each."""
+    made: Any = to.make(env, **(arguments or {})).unwrapped
     made.reset(seed=seed, options=options)
     earned, info = 0.0, {}
     for turn in turns:
+        if used is not None:
+            made.charge_policy(used)
         _, reward, _, _, info = made.step(turn if isinstance(turn, str) else action_of(turn))
         earned += float(reward)
     counted = {"turns": len(turns), "tool_calls": sum(made.episode.calls.values())}

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from tests.command_line import ended
 from tests.paths import REPOSITORY
 from toolorchestra.agents.commands.budget import machines, main
+from toolorchestra.agents.configuration.presets import MACHINES
+from toolorchestra.agents.engines.gpu_arithmetic import SHAPES
 
+Capture = pytest.CaptureFixture[str]
 PAGE = (REPOSITORY / "docs" / "eight-billion.md").read_text(encoding="utf-8")
 
 
@@ -15,19 +21,53 @@ def test_the_table_of_machines_is_the_page_s() -> None:
     assert machines() in PAGE
 
 
-def test_it_tells_memory_seconds_and_hours(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", [name for name, machine in MACHINES.items() if machine.gpus])
+def test_every_preset_for_a_gpu_fits_its_machine(name: str, capsys: Capture) -> None:
+    assert main(["--preset", name]) == 0
+    assert f"| **together, of {MACHINES[name].gigabytes:.1f}** |" in capsys.readouterr().out
+
+
+def test_it_tells_memory_seconds_and_hours(capsys: Capture) -> None:
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert "| trainer: weights | 16.4 | 16.4 | 16.4 |" in said
+    assert "the sampler's cache holds 221,208 tokens, 32,000 are an episode's most\n" in said
     assert main("--preset 8b-node --groups 2 --rollouts 6".split()) == 0
     said = capsys.readouterr().out
-    assert "| trainer: weights | 8.2 | 8.2 | 8.2 |" in said  # half of 16.4
+    assert "| trainer: weights | 8.2 | 8.2 | 8.2 |" in said  # half of it
     assert "a step of 12 episodes: " in said
     assert "$ an hour for each GPU" in said
 
 
-def test_a_machine_that_was_never_measured_is_told_memory_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_machine_that_was_never_measured_is_told_memory_alone(capsys: Capture) -> None:
     assert main("--preset 8b-h100 --gigabytes 96".split()) == 0
     assert "a step of" not in capsys.readouterr().out
 
 
-def test_a_cache_of_other_bits_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended(main, "--preset 8b-h100 --cache-bits 4") == 2
-    assert "--cache-bits is 16 or 8, got 4" in capsys.readouterr().err
+def test_the_shape_is_that_of_a_named_model_or_of_a_config_json(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SHAPES["qwen3-0.6b"]))
+    tables = []
+    for shape in ("qwen3-0.6b", str(path)):
+        assert main(["--preset", "small-gpu", "--model.rows", "4", "--gigabytes", "24", "--shape", shape]) == 0
+        tables.append(capsys.readouterr().out)
+    assert tables[0] == tables[1]
+    assert "| trainer: weights | 1.2 |" in tables[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--gigabytes 24", "GB more than the device's 24.0 GB; "),
+        ("--preset tiny", "name a model's config.json, or one of: qwen3-8b"),
+        ("--shape none.json", "No such file or directory: 'none.json'; name a model's config.json"),
+        ("--shape setup.cfg", "; name a model's config.json, or one of: qwen3-8b, "),
+        ("--preset 8b-h100 --cache-bits 4", "--cache-bits is 16 or 8, got 4"),
+    ],
+)
+def test_what_cannot_be_reckoned_is_said(
+    words: str, says: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    assert ended(main, words) == 2
+    assert says in capsys.readouterr().err

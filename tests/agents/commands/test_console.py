@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import errno
-import io
 import os
 import pickle
 import subprocess
@@ -135,17 +134,18 @@ def test_an_option_is_named_on_the_command_line_alone(
     assert capsys.readouterr().err == said
 
 
-def test_without_room_on_the_disk_it_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
-    for number in (errno.ENOSPC, errno.EDQUOT):
-        assert ending(OSError(number, "no room")) == 1
-        assert capsys.readouterr().err == f"error: [Errno {number}] no room; free space, then go on with --resume\n"
-
-
-def test_a_place_where_nothing_may_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ending(PermissionError(errno.EACCES, "Permission denied", "/kept/run")) == 1
-    assert capsys.readouterr().err == (
-        "error: [Errno 13] Permission denied: '/kept/run'; name a place where you may write\n"
-    )
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(errno.ENOSPC, "no room"), "[Errno 28] no room; free space, then go on with --resume"),
+        (PermissionError(errno.EACCES, "no", "/run"), "[Errno 13] no: '/run'; name a place where you may write"),
+    ],
+)
+def test_what_a_disk_refuses_is_said_with_its_cure(
+    error: OSError, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ending(error) == 1
+    assert capsys.readouterr().err == f"error: {says}\n"
 
 
 def test_work_goes_on_when_the_reader_has_gone(tmp_path: Path) -> None:
@@ -167,22 +167,12 @@ def test_a_bug_is_not_dressed_up(error: Exception) -> None:
         ending(error)
 
 
-def test_an_interrupt_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ending(KeyboardInterrupt()) == 130
-    assert capsys.readouterr().err == "stopped\n"
-
-
-class Terminal(io.StringIO):
-    """Where a person looks on."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_at_a_terminal_the_word_stands_below_the_line_that_was_being_written() -> None:
-    with contextlib.redirect_stderr(Terminal()) as shown:
+def test_an_interrupt_is_no_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a terminal the word stands below the line that was being written."""
+    for at_terminal, said in ((False, "stopped\n"), (True, "\nstopped\n")):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda told=at_terminal: told)
         assert ending(KeyboardInterrupt()) == 130
-    assert shown.getvalue() == "\nstopped\n"
+        assert capsys.readouterr().err == said
 
 
 def test_once_the_reader_has_gone_nothing_more_is_written(tmp_path: Path) -> None:
@@ -233,11 +223,6 @@ OWN_COLOURS = ("render.opening", "render.turn")
 """What play prints with colours of its own, and with all else spelled."""
 
 
-@dataclass(frozen=True)
-class NoOptions:
-    """A command's options: none."""
-
-
 def test_commands_print_by_the_one_function_that_spells() -> None:
     nodes = [node for path in COMMANDS for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
     calls = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "print"]
@@ -247,10 +232,7 @@ def test_commands_print_by_the_one_function_that_spells() -> None:
 
 
 def test_an_error_is_spelled(capsys: pytest.CaptureFixture[str]) -> None:
-    def run(_: NoOptions) -> int:
-        raise ConfigError(HOSTILE)
-
-    assert console.command(NoOptions, run, []) == console.USAGE
+    assert ending(ConfigError(HOSTILE)) == console.USAGE
     assert capsys.readouterr().err.startswith("error: \\x1b]0;owned")
 
 

@@ -1,4 +1,4 @@
-"""The commands that need no model, called in this process: ids, index, index serve, report, doctor, budget."""
+"""The commands that need no model, called in this process, and the one that leads to them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ import pytest
 from tests.agents.reports.recorded_runs import training_run
 from tests.command_line import ended, unboxed
 from toolorchestra import cli
-from toolorchestra.agents.commands import budget, doctor, ids, index, report, serve_index
-from toolorchestra.agents.configuration.presets import MACHINES
-from toolorchestra.agents.engines.gpu_arithmetic import SHAPES
+from toolorchestra.agents.commands import doctor, ids, index, report, serve_index
 from toolorchestra.envs.retrieval.index_and_hybrid import load
 from toolorchestra.envs.retrieval.remote import Remote
 
@@ -185,6 +183,7 @@ def test_the_first_word_names_the_command(monkeypatch: pytest.MonkeyPatch, capsy
             ["synth", "mak", "parking"],
             "no command 'synth mak'; valid: synth export, synth lint, synth make, synth prove",
         ),
+        (["index", "biuld"], "Did you mean 'index build'?"),
         (["budget", "--stops", "1"], "Unrecognized options: --stops"),
     ):
         assert ended(lambda words: typed(monkeypatch, *words), words) == 2
@@ -192,6 +191,8 @@ def test_the_first_word_names_the_command(monkeypatch: pytest.MonkeyPatch, capsy
     assert typed(monkeypatch) == typed(monkeypatch, "help") == 0
     listed = capsys.readouterr().out
     assert all(listed.count(f"\n  {name} ") >= 2 for name in cli.COMMANDS)
+    assert typed(monkeypatch, "index") == typed(monkeypatch, "index", "--help") == 0
+    assert capsys.readouterr().out.count("\n  index build ") == 2
     assert typed(monkeypatch, "--version") == 0
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
 
@@ -206,46 +207,3 @@ def test_doctor_says_what_is_missing_and_never_a_key(capsys: Capture, monkeypatc
     assert "missing wings_of_wax: pip install wings" in told
     assert "keys seen: TAVILY_API_KEY" in told
     assert "tvly-secret" not in told
-
-
-ON_A_GPU = [name for name, machine in MACHINES.items() if machine.gpus]
-
-
-@pytest.mark.parametrize("name", ON_A_GPU)
-def test_every_preset_for_a_gpu_fits_its_machine(name: str, capsys: Capture) -> None:
-    assert budget.main(["--preset", name]) == 0
-    said = capsys.readouterr().out
-    assert f"| **together, of {MACHINES[name].gigabytes:.1f}** |" in said
-
-
-def test_the_parts_of_the_default_are_told(capsys: Capture) -> None:
-    assert budget.main([]) == 0
-    said = capsys.readouterr().out
-    assert "| trainer: weights | 16.4 | 16.4 | 16.4 |" in said
-    assert "the sampler's cache holds 221,208 tokens, 32,000 are an episode's most\n" in said
-
-
-def test_the_shape_is_that_of_a_named_model_or_of_a_config_json(tmp_path: Path, capsys: Capture) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(SHAPES["qwen3-0.6b"]))
-    tables = []
-    for shape in ("qwen3-0.6b", str(path)):
-        assert budget.main(["--preset", "small-gpu", "--model.rows", "4", "--gigabytes", "24", "--shape", shape]) == 0
-        tables.append(capsys.readouterr().out)
-    assert tables[0] == tables[1]
-    assert "| trainer: weights | 1.2 |" in tables[0]
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--gigabytes", "24"], r"GB more than the device's 24.0 GB; (.|\n)*\| \*\*together, of 24.0\*\* \|"),
-        (["--preset", "tiny"], "--shape says which model it is about: a config.json, or one of: qwen3-8b"),
-        (["--shape", "none.json"], r"none\.json is no file; name a model's config\.json"),
-        (["--shape", "{tmp}/cut.json"], "is not JSON: .*; name a model's config.json, or one of: qwen3-8b, "),
-    ],
-)
-def test_what_cannot_be_reckoned_is_said(words: list[str], says: str, tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "cut.json").write_text("{")
-    assert budget.main([word.replace("{tmp}", str(tmp_path)) for word in words]) == 2
-    assert re.search(says, capsys.readouterr().err)

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 import toolorchestra as to
+from tests.integrations.served_environments import ANSWER, SEARCH, Call, alone, figures
 from tests.support.served import on_loopback
 from toolorchestra.agents.commands.serve_environments import ServeEnvironmentsOptions, episodes_of, main
 from toolorchestra.envs.adapters.environment_server import environment_app
@@ -24,41 +25,20 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.openai_messages import action_of
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 
-Call = tuple[str, dict[str, Any]]
-SEARCH: Call = ("search", {"model": "search-1"})
-ANSWER: Call = ("answer", {"model": "answer-1"})
+SCALAR = {"split": "test", "reward": "scalar"}
 TURNS: list[list[Call]] = [[SEARCH], [("enhance_reasoning", {"model": "reasoner-1"}), SEARCH], [ANSWER]]
 ENVS = (("HLE-v0",), ("FRAMES-v0", "split=test", "reward=scalar"), ("ToolScale-v0", "max_turns=4"),
         ("tests.integrations.breaking:Tests/Outage-v0",))  # fmt: skip
 USED = {"prompt_tokens": 900, "completion_tokens": 30, "prompt_tokens_details": {"cached_tokens": 100}}
 COUNTED = Usage("qwen3-8b", ORCHESTRATOR, Tokens(input=800, cached=100, output=30))
-FIGURES = ("reward", "outcome", "usd", "seconds", "usd_by_role", "turns", "tool_calls")
 
 
 def episodes(**limits: Any) -> RemoteEpisodes:
     return episodes_of(ServeEnvironmentsOptions(env=ENVS, **limits))
 
 
-def alone(env: str, seed: int, turns: list[list[Call]] | list[str], used: bool = False, **given: Any) -> dict[str, Any]:
-    """The same turns by Gymnasium alone."""
-    made: Any = to.make(env, **given.pop("arguments", {})).unwrapped
-    made.reset(seed=seed, options=given.pop("options", None))
-    earned, info = 0.0, {}
-    for turn in turns:
-        if used:
-            made.charge_policy(COUNTED)
-        _, reward, _, _, info = made.step(turn if isinstance(turn, str) else action_of(turn))
-        earned += float(reward)
-    counted = {"turns": len(turns), "tool_calls": sum(made.episode.calls.values())}
-    return {"reward": earned, "outcome": info.get("outcome"), **counted, **info["ledger"]}
-
-
 def names(observation: Mapping[str, Any]) -> list[str]:
     return [tool["function"]["name"] for tool in observation["tools"]]
-
-
-def figures(account: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: account[name] for name in FIGURES}
 
 
 # -- OpenEnv ----------------------------------------------------------------------------------------------------------
@@ -88,7 +68,12 @@ def connected(store: RemoteEpisodes, clients: int = 1) -> Iterator[list[OpenEnvC
 
 
 def test_an_episode_over_openenv_is_that_of_gym_make() -> None:
-    asked = {"seed": 11, "env": "FRAMES-v0", "options": {"luck": 3, "budget": 0.5}, "episode_id": "mine"}
+    asked: dict[str, Any] = {
+        "seed": 11,
+        "env": "FRAMES-v0",
+        "options": {"luck": 3, "budget": 0.5},
+        "episode_id": "mine",
+    }
     with connected(episodes()) as (client,):
         first = client.says("reset", asked)
         made = to.make("FRAMES-v0", split="test", reward="scalar")
@@ -106,11 +91,10 @@ def test_an_episode_over_openenv_is_that_of_gym_make() -> None:
             heard = made.step(action_of(turn))[4]["new_messages"][1:]
             assert step["observation"]["messages"] == [dict(message) for message in heard]
         state = client.says("state")
-    expected = alone("FRAMES-v0", 11, TURNS, used=True, options=asked["options"],
-                     arguments={"split": "test", "reward": "scalar"})  # fmt: skip
+    expected = alone("FRAMES-v0", 11, TURNS, used=COUNTED, arguments=SCALAR, **asked["options"])
     assert step["done"] is True
-    assert figures(step["observation"]["bill"]) == figures(expected)
-    assert figures(state) == figures(expected)
+    assert figures(step["observation"]["bill"]) == expected
+    assert figures(state) == expected
     assert (state["episode_id"], state["step_count"], state["ended"]) == ("mine", 3, "played")
     assert sum(rewards) == expected["reward"]
 
@@ -222,7 +206,7 @@ def test_a_call_is_a_request_of_nemo_gyms(served: tuple[str, RemoteEpisodes]) ->
     assert reply.text.endswith("The episode has ended.")
     told = rollout.posts("/verify", {**row, "response": {"output": [said("done")]}}).json()
     expected = alone("HLE-v0", 5, turns)
-    assert figures(told["bill"]) == figures(expected)
+    assert figures(told["bill"]) == expected
     assert (told["reward"], told["usd"], told["turns"]) == (expected["reward"], expected["usd"], 2)
     assert told["usd_expert"] == expected["usd_by_role"]["expert"]
     assert {"responses_create_params", "response"} <= told.keys()
@@ -252,8 +236,8 @@ def test_a_turn_is_a_request_of_nemo_gyms_gymnasium_agent(served: tuple[str, Rem
         earned += step["reward"]
         if not step["terminated"]:
             assert [one["call_id"] for one in step["info"]["tool_outputs"]] == [call["call_id"] for call in calls]
-    expected = alone("FRAMES-v0", 8, TURNS, used=True, arguments={"split": "test", "reward": "scalar"})
-    assert figures(step["info"]["bill"]) == figures(expected)
+    expected = alone("FRAMES-v0", 8, TURNS, used=COUNTED, arguments=SCALAR)
+    assert figures(step["info"]["bill"]) == expected
     assert earned == expected["reward"]
 
 
@@ -284,8 +268,8 @@ def test_rollouts_at_the_same_time_share_nothing(served: tuple[str, RemoteEpisod
     with ThreadPoolExecutor(8) as pool:
         plays = dict(pool.map(play, range(8)))
     for number, bill in plays.items():
-        options = {"luck": number} if number else None
-        assert figures(bill) == figures(alone("HLE-v0", 21, [[SEARCH]] * (number + 1) + [[ANSWER]], options=options))
+        luck = {"luck": number} if number else {}
+        assert figures(bill) == alone("HLE-v0", 21, [[SEARCH]] * (number + 1) + [[ANSWER]], **luck)
     assert len({bill["session"] for bill in plays.values()}) == 8
     assert not {bill["session"] for bill in plays.values()} & store.live.keys()
 
