@@ -41,7 +41,9 @@ def evaluate(
     own = {field.name for field in fields(EvaluateOptions)}
     made = [f"{name}={json.dumps(value)}" for name, value in options.items() if name not in own]
     several = {field.name for field in fields(EvaluateOptions) if isinstance(field.default, tuple)}
-    given: dict[str, Any] = {name: _tupled(v) if name in several else v for name, v in options.items() if name in own}
+    given: dict[str, Any] = {name: value for name, value in options.items() if name in own}
+    for name in several & given.keys():
+        given[name] = (str(given[name]),) if isinstance(given[name], str | Path) else tuple(given[name])
     policies = [policy] if isinstance(policy, str | Path | Policy) else policy
     if set_apart := [one for one in policies if isinstance(one, Policy) and one._options]:
         told = [f"{name}={value}" for name, value in set_apart[0]._options.items()]
@@ -54,10 +56,6 @@ def evaluate(
         run(EvaluateOptions(env=((env, *made),), policy=names, out=str(folder), **given))
         summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return summary
-
-
-def _tupled(value: Any) -> tuple[Any, ...]:
-    return (str(value),) if isinstance(value, str | Path) else tuple(value)
 
 
 def compare(*runs: str | Path, against: str = "") -> RunComparison:

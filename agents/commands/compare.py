@@ -246,25 +246,23 @@ def _rescored(given: CompareOptions, folder: Path, out: Path) -> list[str]:
     backing = _backing(asked)
     cap = SpendCap(given.spend_cap) if given.spend_cap is not None else None
     told = {"of_run": manifest["run_id"], "judges": list(backing.wanted.judges) if backing else []}
+
+    async def graded() -> Rescoring:
+        try:
+            if backing is not None and backing.wanted.judges:
+                await backing.check()
+            return await rescore(folder, out, envs, GRADED_AT_ONCE, cap, told)
+        finally:
+            if backing is not None:
+                await backing.aclose()
+
     try:
         envs = {(env.label, env.split): env.made for env in played_envs(asked, backing, None)}
-        made = asyncio.run(_graded(folder, out, envs, backing, cap, told))
+        made = asyncio.run(graded())
     finally:
         if backing is not None:
             backing.close()
     return [*_other_tasks(manifest, envs), *changes_table(made), *made.sentences()]
-
-
-async def _graded(
-    folder: Path, out: Path, envs: Envs, backing: Backing | None, cap: SpendCap | None, told: dict[str, Any]
-) -> Rescoring:
-    try:
-        if backing is not None and backing.wanted.judges:
-            await backing.check()
-        return await rescore(folder, out, envs, GRADED_AT_ONCE, cap, told)
-    finally:
-        if backing is not None:
-            await backing.aclose()
 
 
 def _asked(before: Any, given: CompareOptions, folder: Path) -> EvaluateOptions:

@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata, util
@@ -62,22 +61,26 @@ class DoctorOptions:
     """What `toolorchestra doctor` takes: nothing."""
 
 
-def run(given: DoctorOptions) -> int:
+def run(_given: DoctorOptions) -> int:
     """Print what was found."""
-    del given
-    for line in (*_machine(), "", *_parts(), "", *_keys()):
-        say(line)
+    say(f"toolorchestra {toolorchestra.__version__}, Python {platform.python_version()} at {sys.executable}")
+    say(f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores")
+    say(f"GPU: {_gpu()}")
+    say(f"sandbox landlock: {_landlock()}\n")
+    width, packages = max(len(part.can) for part in PARTS), metadata.packages_distributions()
+    for part in PARTS:
+        missing = [name for name in part.modules if util.find_spec(name) is None]
+        versions = [metadata.version(packages[name][0]) if name in packages else "" for name in part.modules]
+        found = ", ".join(f"{name} {version}".strip() for name, version in zip(part.modules, versions, strict=True))
+        told = f"missing {', '.join(missing)}: {part.install}" if missing else f"yes ({found})"
+        say(f"{part.can:{width}}  {told}")
+    seen = [name for name in KEYS if os.environ.get(name)]
+    say(f"\nkeys seen: {', '.join(seen) or 'none'} (their values are read by nobody here)")
+    say(f"keys not set: {', '.join(name for name in KEYS if name not in seen) or 'none'}")
     return DONE
 
 
 main = partial(command, DoctorOptions, run, about=__doc__)
-
-
-def _machine() -> Iterator[str]:
-    yield f"toolorchestra {toolorchestra.__version__}, Python {platform.python_version()} at {sys.executable}"
-    yield f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    yield f"GPU: {_gpu()}"
-    yield f"sandbox landlock: {_landlock()}"
 
 
 def _gpu() -> str:
@@ -96,23 +99,3 @@ def _landlock() -> str:
     from toolorchestra.envs.sandbox.confine import landlock_abi
 
     return f"yes, version {abi}" if (abi := landlock_abi()) else "no: this kernel has no Landlock; take monty or e2b"
-
-
-def _parts() -> Iterator[str]:
-    width = max(len(part.can) for part in PARTS)
-    for part in PARTS:
-        missing = [name for name in part.modules if util.find_spec(name) is None]
-        found = ", ".join(f"{name} {_version(name)}".strip() for name in part.modules)
-        told = f"missing {', '.join(missing)}: {part.install}" if missing else f"yes ({found})"
-        yield f"{part.can:{width}}  {told}"
-
-
-def _version(module: str) -> str:
-    names = metadata.packages_distributions().get(module, ())
-    return metadata.version(names[0]) if names else ""
-
-
-def _keys() -> Iterator[str]:
-    seen = [name for name in KEYS if os.environ.get(name)]
-    yield f"keys seen: {', '.join(seen) or 'none'} (their values are read by nobody here)"
-    yield f"keys not set: {', '.join(name for name in KEYS if name not in seen) or 'none'}"

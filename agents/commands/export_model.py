@@ -14,7 +14,7 @@ from typing import Literal
 import tyro
 
 from toolorchestra.agents.commands.console import DONE, command, say
-from toolorchestra.agents.training.saved_model import TrainedAs, export_model
+from toolorchestra.agents.training.saved_model import export_model
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,11 @@ class ExportModelOptions:
 def run(given: ExportModelOptions) -> int:
     """Write the folder, and say what it holds and how it is used."""
     how = export_model(given.run, given.folder, adapter=given.adapter, dtype=given.dtype)
-    say(f"{given.folder}: {_told(how)} of step {how.step}")
+    told = "averaged weights" if how.averaged else "weights"
+    told += f" of an adapter of rank {how.lora_rank} on {how.base}" if how.lora_rank else ""
+    say(f"{given.folder}: {told} of step {how.step}")
     say(f"play it here: toolorchestra play --policy checkpoint:{given.folder}")
     return DONE
 
 
 main = partial(command, ExportModelOptions, run, about=__doc__)
-
-
-def _told(how: TrainedAs) -> str:
-    weights = "averaged weights" if how.averaged else "weights"
-    return f"{weights} of an adapter of rank {how.lora_rank} on {how.base}" if how.lora_rank else weights

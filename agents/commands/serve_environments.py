@@ -76,7 +76,12 @@ def run(given: ServeEnvironmentsOptions) -> int:
         (folder / "bills.jsonl").open("a", encoding="utf-8") as bills,
         listening(given.host, given.port) as (url, serve),
     ):
-        episodes.on_end.append(lambda account: _write(bills, account))
+
+        def write(account: Mapping[str, Any]) -> None:
+            bills.write(json.dumps(account, default=str) + "\n")
+            bills.flush()
+
+        episodes.on_end.append(write)
         told = [name + " (SIMULATED)" * unreal(made) for name, made in episodes.factories.items()]
         say(f"{', '.join(told)} at {url}; bills: {bills.name}")
         serve(environment_app(episodes, token), 5)
@@ -97,8 +102,3 @@ def episodes_of(given: ServeEnvironmentsOptions) -> RemoteEpisodes:
     names = labels([EnvMix(one.env_id) for one in chosen])
     factories = {name: factory_of(one.env_id, **one.arguments, **cap) for name, one in zip(names, chosen, strict=True)}
     return RemoteEpisodes(factories, at_once=given.at_once, idle_seconds=given.idle_seconds)
-
-
-def _write(bills: Any, account: Mapping[str, Any]) -> None:
-    bills.write(json.dumps(account, default=str) + "\n")
-    bills.flush()

@@ -115,7 +115,7 @@ def chosen_tasks(config: TrainConfig, step: int) -> list[ChosenTask]:
 
 
 def _draws(config: TrainConfig, step: int) -> list[tuple[int, int]]:
-    """For each group the environment, and the seed of task, preference, prices and tools."""
+    """The environment of each group, and the seed of its task, preference, prices and tools."""
     rng = random.Random(seed_of(config.seed, step))
     weights = [mix.weight for mix in config.environments]
     return [(rng.choices(range(len(weights)), weights)[0], rng.randrange(10**9)) for _ in range(config.groups)]

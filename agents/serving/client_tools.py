@@ -15,6 +15,8 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 
 ID_BYTES = 12
+QUEUED, PARKED = "waits for a place", "waits for the client"
+"""What a conversation does while it does not run."""
 _LOOP = re.compile(r"(?:(?:chatcmpl|decision)-|call_)([0-9a-f]{24})(?:_|$)")
 
 
@@ -76,7 +78,7 @@ class ClientSession:
     """Name of the tool loop that it is part of, which the ids of its calls carry: see loop_of."""
     whole: Toolbox | None = None
     """The tools of its episode, as they were before an expert was kept."""
-    state: str = "waits for a place"
+    state: str = QUEUED
     """What it does at the moment, in words."""
 
     def offer(self, keep_experts: bool) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from toolorchestra.agents.serving.accounts import Accounts, Refused
 from toolorchestra.agents.serving.canary import Canary
-from toolorchestra.agents.serving.client_tools import ID_BYTES, ClientSession, ClientTools, loop_of
+from toolorchestra.agents.serving.client_tools import ID_BYTES, PARKED, QUEUED, ClientSession, ClientTools, loop_of
 from toolorchestra.agents.serving.openai_api import (
     STEP_CHARACTERS,
     Call,
@@ -100,8 +100,6 @@ class PolicyService:
         self.draining = False
         self.active = self.waiting = 0
         self._places = asyncio.Semaphore(limits.at_once)
-        self._sessions: dict[str, ClientSession] = {}
-        """Conversations that wait for the client, by the id of each call that waits."""
         self._open: set[ClientSession] = set()
         self._expiring: set[asyncio.Task[None]] = set()
         self._folder, self._texts = folder, texts
@@ -138,7 +136,7 @@ class PolicyService:
                 409, "session_gone", "no conversation waits for these results: it has ended, or belongs to another key "
                 "or server; begin anew, or send orchestrator_tools=[] to be asked without one"
             )  # fmt: skip
-        parked = len({id(session) for session in self._sessions.values()})
+        parked = sum(one.state == PARKED for one in self._open)
         if len(self._open) - parked >= self.limits.at_once + self.limits.queue:
             raise Refused(429, "overloaded", f"{self.active} requests run and {self.waiting} wait", 1.0)
         request_id = f"chatcmpl-{secrets.token_hex(ID_BYTES)}"
@@ -179,23 +177,21 @@ class PolicyService:
         return running
 
     def _resumed(self, spoken: Spoken, account: str, keep_experts: bool) -> ClientSession | None:
-        found = next((self._sessions[call_id] for call_id in spoken.results if call_id in self._sessions), None)
-        if found is None or found.account != account:
-            return None
-        waiting = list(found.client.waiting)
-        found.client.answer(spoken.results)
-        found.offer(keep_experts)
-        for call_id in waiting:
-            self._sessions.pop(call_id, None)
-        if found.expires is not None:
-            found.expires.cancel()
+        mine = (one for one in self._open if one.state == PARKED and one.account == account)
+        found = next((one for one in mine if any(call_id in one.client.waiting for call_id in spoken.results)), None)
+        if found is not None:
+            found.client.answer(spoken.results)
+            found.offer(keep_experts)
+            found.state = QUEUED
+            if found.expires is not None:
+                found.expires.cancel()
         return found
 
     async def reply(self, session: ClientSession) -> ChatReply:
         """Play on until there is an answer, or calls that the client has to make. Cancelled, it ends the request and
         books what was paid."""
         self.waiting += 1
-        session.state = "waits for a place"
+        session.state = QUEUED
         try:
             await self._places.acquire()
         except BaseException:
@@ -233,9 +229,7 @@ class PolicyService:
             return self._told(session, solution, (), solution.ended)
         await asyncio.sleep(0)  # calls of one turn come together
         calls = [call for call, _ in session.client.waiting.values()]
-        for call in calls:
-            self._sessions[call.call_id] = session
-        session.state = "waits for the client"
+        session.state = PARKED
         loop = asyncio.get_running_loop()
         session.expires = loop.call_later(self.limits.session_seconds, self._expire, session)
         return self._told(session, running.solution("tool_calls"), calls, "tool_calls")
@@ -285,8 +279,7 @@ class PolicyService:
         self._end(session, session.running.solution(ended))
 
     def _expire(self, session: ClientSession) -> None:
-        for call_id in session.client.waiting:
-            self._sessions.pop(call_id, None)
+        session.state = "expires"
         task = asyncio.ensure_future(self._stop(session, "expired"))
         self._expiring.add(task)
         task.add_done_callback(self._expiring.discard)

@@ -248,7 +248,7 @@ def test_a_template_that_rewrites_the_past_is_refused_and_one_for_training_is_no
 
 
 def test_the_guides_lines_take_a_template_that_trl_does_not_know() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "trainers" / "trl.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[2] / "docs" / "trainers.md").read_text(encoding="utf-8")
     lines = guide[guide.index("with suppress(") : guide.index("trainer = GRPOTrainer(")]
     tokenizer = load_tokenizer()
     tokenizer.chat_template = TEMPLATE_THAT_FORGETS

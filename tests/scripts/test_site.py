@@ -23,14 +23,14 @@ def test_links_out_of_the_documents_lead_to_pages() -> None:
     assert "(source/docs/examples/one_file_loop.py.md)" in made["about.md"]
     assert "](docs/" not in made["about.md"]
     assert "(about.md)" in made["index.md"]
-    assert "(contributing.md)" in made["troubleshooting.md"]
+    assert "(contributing.md)" in made["first-episode.md"]
     assert "def " in made["source/docs/examples/one_file_loop.py.md"]
 
 
 def test_code_stays_as_it_is() -> None:
     fences = re.compile(r"^```.*?^```", re.M | re.S)
-    own = fences.findall((REPOSITORY / "docs" / "trainers" / "trl.md").read_text(encoding="utf-8"))
-    assert fences.findall(prepared()["trainers/trl.md"]) == own
+    own = fences.findall((REPOSITORY / "docs" / "trainers.md").read_text(encoding="utf-8"))
+    assert fences.findall(prepared()["trainers.md"]) == own
 
 
 def test_the_pages_that_are_read_have_what_is_run() -> None:

@@ -52,13 +52,11 @@ def checker(*words: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("env", "tasks"),
     [
-        (("domain=airline", "user=scripted"), 3),
-        (("domain=retail", "user=scripted"), 4),
         (("domain=telecom", "user=scripted"), 4),
         (("domain=telecom", "user=none"), 4),
         (("domain=mock", "user=scripted"), 9),
     ],
-    ids=["airline", "retail", "telecom", "telecom-alone", "mock"],
+    ids=["telecom", "telecom-alone", "mock"],
 )
 def test_the_package_grades_an_exported_run_the_same(env: tuple[str, ...], tasks: int, tmp_path: Path) -> None:
     run = played(tmp_path / "run", "at_times", *env, tasks=tasks, trials=2)
@@ -67,8 +65,7 @@ def test_the_package_grades_an_exported_run_the_same(env: tuple[str, ...], tasks
     stated = [reward for _, _, reward, _ in said["rewards"]]
     assert stated == [again for *_, again in said["rewards"]]
     assert len(stated) == 2 * tasks
-    assert 1.0 in stated
-    assert 0.0 in stated or env[0] == "domain=airline"
+    assert {0.0, 1.0} <= {*stated}
     ours, theirs = said["parts"]
     for mine, its in zip(ours, theirs, strict=True):
         assert {name: mine.get(name) for name in its} == its
