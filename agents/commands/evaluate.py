@@ -270,7 +270,8 @@ class EvaluationProgress:
     def close(self) -> None:
         """Clears the line on a terminal that shows the progress."""
         if self._terminal:
-            print(_WIPE, end="", file=sys.stderr, flush=True)
+            sys.stderr.write(_WIPE)
+            sys.stderr.flush()
 
     def line(self) -> str:
         """Done, right so far with its interval, at worst and at best; cents so far and a task, time left, failures."""
