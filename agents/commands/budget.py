@@ -27,8 +27,8 @@ from toolorchestra.agents.engines.step_time import GPUS, Episodes, StepPlan, Ste
 from toolorchestra.agents.training.build import plan
 from toolorchestra.envs.base.errors import ConfigError
 
-CLUSTER = TargetMachine("two nodes of eight H100", 80.0, 16, 8, "qwen3-8b")
-"""Half of it trains, half of it samples, in turns."""
+CLUSTER = TargetMachine(80.0, 16, 8, "qwen3-8b")
+"""Two nodes of eight H100. Half of them train, half sample, in turns."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def run(given: BudgetOptions) -> int:
     if given.machines:
         say(machines(given.cache_bits))
         return DONE
-    machine = MACHINES.get(given.settings.preset, TargetMachine("a machine of your own"))
+    machine = MACHINES.get(given.settings.preset, TargetMachine())
     if given.gigabytes:
         machine = replace(machine, gigabytes=given.gigabytes)
     config, shape = given.settings.config, shape_named(given.shape or machine.shape)
@@ -128,7 +128,7 @@ def told(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any], 
 
 def machines(cache_bits: int = 16) -> str:
     """The presets for GPUs, and a cluster of two nodes, as a table in Markdown."""
-    rows = [(name, preset(name), machine) for name, machine in MACHINES.items() if machine.gpus]
+    rows = [(name, preset(name), machine) for name, machine in MACHINES.items()]
     rows.append(("paper, by SkyRL", preset("paper"), CLUSTER))
     lines = ["| preset | GPUs | plays a step | trains, s | plays, s | step, s | steps | hours | $ |", "|---" * 9 + "|"]
     for name, config, machine in rows:

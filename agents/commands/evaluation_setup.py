@@ -167,6 +167,7 @@ class PlayedEnv(NamedTuple):
 def played_envs(given: EvaluateOptions, backing: Backing | None, cap: SpendCap | None) -> Iterator[PlayedEnv]:
     """Every split of every environment under every setting."""
     seen: set[tuple[str, str]] = set()
+    each = [[(name, text) for text in texts.split(",")] for name, texts in pairs("--each", given.each).items()]
     for name, env in _envs(given):
         takes = _takes(env.env_id)
         if backing is not None and "backends" not in takes:
@@ -175,12 +176,15 @@ def played_envs(given: EvaluateOptions, backing: Backing | None, cap: SpendCap |
             raise ConfigError(f"{no_such('environment over real backends', env.env_id, named)} {more}")
         learnt = any(learns_from(policy, env.env_id) for policy in given.policy)
         splits = given.split or (("all",) if given.dataset and "dataset" in takes and not learnt else ("test",))
-        for (label, one), split in product(_settings(given, name, env), splits):
+        for settings, split in product([*product(*each)], splits):
+            told = {argument: value(text) for argument, text in settings}
+            label = ", ".join([name, *(f"{argument}={text}" for argument, text in settings)])
             if (label, split) in seen:
                 raise ConfigError(
                     f"--env {label} stands there twice; --each NAME=VALUE,VALUE plays it under both values"
                 )
             seen.add((label, split))
+            one = ChosenEnv(env.env_id, {**env.arguments, **told})
             made = _factory(given, one, split, backends=backing, spend_cap=cap)
             yield PlayedEnv(env.env_id, label, split, takes, made)
 
@@ -227,15 +231,6 @@ def _of_paper(for_all: Mapping[str, Any], own: Sequence[ChosenEnv]) -> Iterator[
         elif tools == "basic":
             given.pop("experts", None)
         yield f"{name}, tools={tools}", ChosenEnv(full_id(name), given)
-
-
-def _settings(given: EvaluateOptions, label: str, env: ChosenEnv) -> Iterator[tuple[str, ChosenEnv]]:
-    """The environment under each of the values that are asked for, with what it is called."""
-    names = [[(name, text) for text in texts.split(",")] for name, texts in pairs("--each", given.each).items()]
-    for settings in product(*names):
-        told = {name: value(text) for name, text in settings}
-        words = ", ".join([label, *(f"{name}={text}" for name, text in settings)])
-        yield words, ChosenEnv(env.env_id, {**env.arguments, **told})
 
 
 def _takes(env_id: str) -> Mapping[str, inspect.Parameter]:

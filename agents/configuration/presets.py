@@ -17,9 +17,8 @@ from toolorchestra.envs.base.errors import one_of
 
 @dataclass(frozen=True)
 class TargetMachine:
-    """What a preset is made for."""
+    """GPUs that a preset is made for."""
 
-    about: str
     gigabytes: float = 0.0
     """Memory of each GPU, in 10^9 bytes; 0 where there is none."""
     gpus: int = 0
@@ -184,14 +183,12 @@ PRESETS: Mapping[str, TrainConfig] = {
 }
 
 MACHINES: Mapping[str, TargetMachine] = {
-    "tiny": TargetMachine("any machine, two CPU cores"),
-    "lm-cpu": TargetMachine("any machine, two CPU cores"),
-    "small-gpu": TargetMachine("one GPU of 24 GB, such as an RTX 4090", 24.0, 1, 1, "qwen3-0.6b"),
-    "8b-h100": TargetMachine("one GPU of 80 GB, such as an H100", 80.0, 1, 1, "qwen3-8b"),
-    "8b-node": TargetMachine("a node of eight H100", 80.0, 8, 6, "qwen3-8b"),
-    "paper": TargetMachine("a node of eight H100", 80.0, 8, 4, "qwen3-8b"),
+    "small-gpu": TargetMachine(24.0, 1, 1, "qwen3-0.6b"),  # such as an RTX 4090
+    "8b-h100": TargetMachine(80.0, 1, 1, "qwen3-8b"),
+    "8b-node": TargetMachine(80.0, 8, 6, "qwen3-8b"),
+    "paper": TargetMachine(80.0, 8, 4, "qwen3-8b"),
 }
-"""The machines by preset."""
+"""The machines of the presets for GPUs; the others run on any two CPU cores."""
 
 
 def preset(name: str) -> TrainConfig:
