@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from functools import lru_cache
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 
+import toolorchestra  # noqa: F401 - registers the ids
 from tests.command_line import helped
 from tests.paths import REPOSITORY
 from toolorchestra.cli import COMMANDS
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.episode.episode import Episode
 
 PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")] + sorted(
     (REPOSITORY / "docs").rglob("*.md")
@@ -102,3 +107,31 @@ def test_the_glossary_is_short_and_its_words_are_the_codes() -> None:
         for file in (REPOSITORY / package).rglob("*.py")
     )
     assert [word for word in words if word not in code] == []
+
+
+def keys_under(heading: str) -> set[str]:
+    """Keys of info that the page of episodes has in a table."""
+    text = (REPOSITORY / "docs" / "episodes.md").read_text(encoding="utf-8")
+    section = re.split(r"\n##+ ", text.split(f"### {heading}\n")[1])[0]
+    return set(re.findall(r"^\| `(\w+)` \|", section, re.M))
+
+
+def len_of_transcript(episode: Episode) -> float:
+    return float(len(episode.messages))
+
+
+@pytest.mark.parametrize("budget", [None, 5.0])
+def test_the_page_of_infos_has_every_key_and_no_other(budget: float | None) -> None:
+    own = () if budget is None else len_of_transcript
+    env = gym.make("ToolOrchestra/HLE-v0", budget=budget, reward_terms=own)
+    _, info = env.reset(seed=1)
+    optional = {"least_usd", "budget_left_usd", "over_budget_usd", "reward_terms"}
+    limited = optional if budget is None else set()
+    assert set(info) == keys_under("At reset") - limited
+    *_, info = env.step(render_call("search", {"model": "search-1"}))
+    assert set(info) == keys_under("At every step") - limited
+    assert set(info["charges"][0]) == keys_under("A charge")
+    *_, terminated, _, info = env.step(render_call("answer", {"model": "answer-1"}))
+    assert terminated
+    assert set(info) == (keys_under("At every step") | keys_under("At the last step, besides")) - limited
+    json.dumps(info)

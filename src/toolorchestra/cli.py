@@ -12,48 +12,38 @@ class Command(NamedTuple):
     """Where a command lives, and what it does in a line."""
 
     module: str
-    """MODULE, whose `main` is called, or MODULE:FUNCTION."""
+    """MODULE of this package, whose `main` is called, or MODULE:FUNCTION."""
     about: str
 
 
 COMMANDS: Mapping[str, Command] = {
-    "new": Command("toolorchestra.agents.commands.new", "an environment of your own to start from, as a folder"),
-    "ids": Command("toolorchestra.agents.commands.ids", "the environments, with their splits"),
-    "play": Command("toolorchestra.agents.commands.play", "play an episode by hand, or watch a policy"),
-    "evaluate": Command("toolorchestra.agents.commands.evaluate", "compare policies: accuracy, cents, seconds"),
-    "compare": Command(
-        "toolorchestra.agents.commands.compare", "runs beside each other; billed or graded anew; for other programs"
-    ),
-    "train": Command("toolorchestra.agents.commands.train", "train an orchestrator, or a router of numbers"),
-    "serve": Command("toolorchestra.agents.commands.serve", "a policy behind OpenAI's chat API, with bills"),
+    "new": Command("agents.commands.new", "an environment of your own to start from, as a folder"),
+    "ids": Command("agents.commands.ids", "the environments, with their splits"),
+    "play": Command("agents.commands.play", "play an episode by hand, or watch a policy"),
+    "evaluate": Command("agents.commands.evaluate", "compare policies: accuracy, cents, seconds"),
+    "compare": Command("agents.commands.compare", "runs beside each other; billed or graded anew; for other programs"),
+    "train": Command("agents.commands.train", "train an orchestrator, or a router of numbers"),
+    "serve": Command("agents.commands.serve", "a policy behind OpenAI's chat API, with bills"),
     "export model": Command(
-        "toolorchestra.agents.commands.export_model", "what a run has trained, as a folder for transformers and vLLM"
+        "agents.commands.export_model", "what a run has trained, as a folder for transformers and vLLM"
     ),
     "recorded fit": Command(
-        "toolorchestra.agents.commands.recorded:fit", "fit simulated experts to recorded outcomes of real models"
+        "agents.commands.recorded:fit", "fit simulated experts to recorded outcomes of real models"
     ),
-    "recorded world": Command(
-        "toolorchestra.agents.commands.recorded:world", "simulated experts of such a fit, for experts=FILE"
-    ),
-    "recorded replay": Command(
-        "toolorchestra.agents.commands.recorded:replay", "routing over recorded outcomes of real models"
-    ),
-    "report": Command("toolorchestra.agents.commands.report", "runs as tables, and as pages with every transcript"),
-    "synth make": Command("toolorchestra.synth.make_domain", "make a tool domain, and check every task by running it"),
-    "synth prove": Command("toolorchestra.synth.prove", "prove by running it that every task is self-consistent"),
-    "synth lint": Command("toolorchestra.synth.lint", "find where a spec's words and its gold calls differ"),
-    "synth export": Command("toolorchestra.synth.export", "domain folders for tau2, trainers and data-set hubs"),
-    "index build": Command("toolorchestra.agents.commands.index", "build a search index over a corpus"),
-    "index serve": Command("toolorchestra.agents.commands.serve_index", "serve an index to other processes"),
-    "serve environments": Command(
-        "toolorchestra.agents.commands.serve_environments", "environments behind HTTP, for other trainers"
-    ),
-    "serve experts": Command("toolorchestra.agents.commands.serve_experts", "start servers of expert models"),
-    "export prompts": Command(
-        "toolorchestra.agents.commands.export_prompts", "tasks as a Parquet file, for other trainers"
-    ),
-    "budget": Command("toolorchestra.agents.commands.budget", "what a run takes of a GPU's memory"),
-    "doctor": Command("toolorchestra.agents.commands.doctor", "what is installed here, what is missing, and for what"),
+    "recorded world": Command("agents.commands.recorded:world", "simulated experts of such a fit, for experts=FILE"),
+    "recorded replay": Command("agents.commands.recorded:replay", "routing over recorded outcomes of real models"),
+    "report": Command("agents.commands.report", "runs as tables, and as pages with every transcript"),
+    "synth make": Command("synth.make_domain", "make a tool domain, and check every task by running it"),
+    "synth prove": Command("synth.prove", "prove by running it that every task is self-consistent"),
+    "synth lint": Command("synth.lint", "find where a spec's words and its gold calls differ"),
+    "synth export": Command("synth.export", "domain folders for tau2, trainers and data-set hubs"),
+    "index build": Command("agents.commands.index", "build a search index over a corpus"),
+    "index serve": Command("agents.commands.serve_index", "serve an index to other processes"),
+    "serve environments": Command("agents.commands.serve_environments", "environments behind HTTP, for other trainers"),
+    "serve experts": Command("agents.commands.serve_experts", "start servers of expert models"),
+    "export prompts": Command("agents.commands.export_prompts", "tasks as a Parquet file, for other trainers"),
+    "budget": Command("agents.commands.budget", "what a run takes of a GPU's memory"),
+    "doctor": Command("agents.commands.doctor", "what is installed here, what is missing, and for what"),
 }
 
 
@@ -92,7 +82,7 @@ def _run() -> int:
         return 2
     sys.argv = [f"toolorchestra {name}", *rest]
     module, _, function = COMMANDS[name].module.partition(":")
-    return int(getattr(import_module(module), function or "main")())
+    return int(getattr(import_module(f"toolorchestra.{module}"), function or "main")())
 
 
 def usage(commands: Mapping[str, Command]) -> str:
