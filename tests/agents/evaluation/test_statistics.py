@@ -102,6 +102,7 @@ def test_an_interval_holds_its_bounds_and_grows_with_what_is_not_known(tallies: 
 
 
 def test_pass_rates_by_hand() -> None:
+    assert TaskTally.of([1.0, 0.5, None], missing=1) == TaskTally(1.5, 1, 2, 4)  # solved is an outcome of 1
     tallies = [tally(2, 4), tally(3, 4, 1)]
     hats = pass_rates(tallies, pass_hat)
     assert hats[1] == Interval((0.5 + 0.75) / 2, (0.5 + 1) / 2)
