@@ -167,6 +167,7 @@ def test_the_table_by_hand() -> None:
     # oracle: 1 ¢ right, 9 right, 9 right (router 1 is wrong), none: 1 ¢
     assert (made.oracle_accuracy, made.oracle_cents) == (0.75, 5)
     assert (made.trials, made.left_out) == (4, 0)
+    assert front_of({"cheap": [(1, 1)], "expensive": [(1, 9)]}).front == ["cheap"]
 
 
 def test_the_oracle_is_judged_by_trials_that_did_not_choose_it() -> None:
