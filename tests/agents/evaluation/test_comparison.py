@@ -120,6 +120,7 @@ def test_the_tables_fit_and_say_what_was_left_out() -> None:
     assert "any right" in said
     shown = comparison_markdown(compared)
     assert "| any right |" in shown
+    assert "| +25.0..+50.0 |" in shown  # the bounds
     found = mean_interval([1.229, 1.229, 2.229])
     assert found is not None
     span = f"{found.low:+.3f}..{found.high:+.3f}"
