@@ -400,6 +400,24 @@ def test_a_trial_that_failed_is_played_again_and_each_dollar_counts_once(tmp_pat
     assert round(cap.spent_usd * NANO) == run.nano_usd
 
 
+def test_what_a_trial_cost_that_was_broken_off_is_kept(tmp_path: Path) -> None:
+    cap = SpendCap(1000)
+    with Loopback(lambda asked: ServerReply(**{**expert(asked).__dict__, "seconds": 0.02})) as server:
+        one = made(backends=Backing(read(file_of(tmp_path, server))), spend_cap=cap)
+        run = EvaluationRun.open(tmp_path / "run", ASKED)
+
+        async def interrupted() -> None:
+            playing = asyncio.create_task(run.play(contest(one, player("chat", one), 16), 16))
+            while cap.spent_usd < 5e-4:
+                await asyncio.sleep(0.001)
+            playing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await playing
+
+        asyncio.run(interrupted())
+    assert EvaluationRun.open(tmp_path / "run", ASKED, resume=True).nano_usd == round(cap.spent_usd * NANO)
+
+
 def test_a_last_turn_that_the_cap_refused_is_cut_and_not_wrong(tmp_path: Path) -> None:
     with Loopback(expert) as server:
         cap = SpendCap(1e-3)
