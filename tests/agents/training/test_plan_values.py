@@ -122,18 +122,18 @@ def searched_until(said: int, seeds: range) -> list[list[str]]:
 def test_a_patient_plan_searches_until_nothing_is_missing() -> None:
     """A search that brings nothing new does not end it: its query was a poor one."""
     failed_between = 0
-    for told in searched_until(UNTIL_NOTHING_MISSING, range(100)):
+    for told in searched_until(UNTIL_NOTHING_MISSING, range(300)):
         assert told[-1].startswith(NOTHING_MISSING) or len(told) == PATIENCE
         assert not any(text.startswith(NOTHING_MISSING) for text in told[:-1])
         failed_between += any(text.startswith(NOTHING_NEW) for text in told[:-1])
-    assert failed_between > 0
+    assert failed_between > 3
 
 
 def test_nobody_searches_where_nothing_is_needed() -> None:
     """The chance of a plan is not a matter of how often it searches, where all is said in the question."""
     rng = random.Random(5)
     plays = []
-    for seed in range(900):
+    for seed in range(1500):
         plan = random_plan(MADE.start(seed).episode, rng)
         plays.append(tried(plan, played(MADE, follows(plan), seed)))
     values = learnt(plays)
