@@ -60,7 +60,7 @@ def every_plan(start: Episode) -> Iterator[Plan]:
     return (every.plan(number) for number in range(len(every.sums)))
 
 
-def chance(values: PlanValues, head: str, answer: str) -> float:
+def chance_of(values: PlanValues, head: str, answer: str) -> float:
     """That a plan ends right which only answers."""
     told = sum(values.weights.get(name, 0.0) for name in features(head, Plan("", "", answer, 0, 0)))
     return 1 / (1 + math.exp(-told))
@@ -80,7 +80,7 @@ def test_chances_are_those_of_what_was_played() -> None:
     values = learnt(plays)
     for head, share in zip(HEADS, (1.0, 0.5), strict=True):
         for answer, skill in SKILL.items():
-            assert chance(values, head, answer) == pytest.approx(skill * share, abs=0.05)
+            assert chance_of(values, head, answer) == pytest.approx(skill * share, abs=0.05)
     assert values.usual["good"] == (100.0, 1000.0, 9.0)
 
 
