@@ -17,7 +17,7 @@ from toolorchestra.envs.tools.question_material import QuestionMaterial, brief
 
 SHOWN_CHARACTERS = 2000
 MOST_FILE_CHARACTERS = 900_000
-"""Of a file that a program is given: a program has at most a mebibyte."""
+"""Characters of a packed file that a program is given; a program has at most a mebibyte."""
 _WRITE_FILES = (
     "import base64 as _b, zlib as _z\n"
     "for _n, _d in {packed!r}.items(): open(_n, 'wb').write(_z.decompress(_b.b64decode(_d)))"
