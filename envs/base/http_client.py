@@ -285,10 +285,6 @@ class Posted(NamedTuple):
     """How long the server asks to wait."""
 
 
-def _nothing() -> None:
-    pass
-
-
 class HttpPoster:
     """Asks one server, with a key or "" for none. The key, and a login in the address, go nowhere else, and are in no
     text that comes back."""
@@ -306,11 +302,11 @@ class HttpPoster:
             raise ConfigError(f"an http(s) address is wanted, as http://127.0.0.1:8001; got {address.url!r:.60}")
         self.base_url, self.deadline_seconds = address.url, deadline_seconds
         self._authorization, self._login = f"Bearer {key}" if key else address.basic, address.basic
-        self._secrets = Secrets.of([key], [address.login])
+        self._secrets = Secrets(key, address.login)
         self._places, self._most_bytes = Places(at_once), most_bytes
         library()
 
-    async def post(self, path: str, body: Mapping[str, Any], unread: Callable[[], None] = _nothing) -> Posted:
+    async def post(self, path: str, body: Mapping[str, Any], unread: Callable[[], object] = int) -> Posted:
         """One request. Its deadline begins when its turn has come, and holds for all of it. `unread` is called where it
         went out and no reply was read, whatever ended it: it may have been served, and so be paid."""
         await self._places.take()
@@ -325,7 +321,7 @@ class HttpPoster:
             return pool.submit(lambda: asyncio.run(self._asked("GET", path, self._login))).result()
 
     async def _asked(
-        self, method: str, path: str, authorization: str, data: bytes = b"", unread: Callable[[], None] = _nothing
+        self, method: str, path: str, authorization: str, data: bytes = b"", unread: Callable[[], object] = int
     ) -> Posted:
         headers = {"Authorization": authorization} if authorization else {}
         client = HttpClient()  # whose connections end with it: the next post may be another loop's

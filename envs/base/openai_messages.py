@@ -63,6 +63,11 @@ def to_native(messages: Sequence[Told], *, parallel_calls: bool = True, turn: in
 def to_hermes(messages: Sequence[Told], tools: Sequence[Told] = ()) -> list[dict[str, Any]]:
     """The messages with everything as text: the tools at the end of the system message, calls in <tool_call>, and the
     results of a turn as one message of the user, each in its <tool_response>."""
+    return as_text(messages, hermes_prompt(tools))
+
+
+def as_text(messages: Sequence[Told], prompt: str) -> list[dict[str, Any]]:
+    """The same, with a prompt of one's own at the end of the system message."""
     made: list[dict[str, Any]] = []
     for is_result, run in itertools.groupby(messages, lambda message: message["role"] == "tool"):
         if is_result:
@@ -70,7 +75,7 @@ def to_hermes(messages: Sequence[Told], tools: Sequence[Told] = ()) -> list[dict
             made.append({"role": "user", "content": results})
         else:
             made += ({"role": message["role"], "content": _as_text(message)} for message in run)
-    if prompt := hermes_prompt(tools):
+    if prompt:
         begun = made[0]["content"] if made and made[0]["role"] == "system" else ""
         made[: bool(begun)] = [{"role": "system", "content": f"{begun}\n\n{prompt}".lstrip("\n")}]
     return made
@@ -205,12 +210,12 @@ def action_of(calls: Iterable[Any], text: str = "", thought: str = "") -> str:
     A call is a ToolCall or another pair of name and arguments, {"name": ..., "arguments": ...}, or a tool call in
     OpenAI's form; arguments are a mapping or JSON text. Text that spells the tags of a call gets them broken.
     """
-    made = [rendered_call(*_name_and_arguments(call)) for call in calls]
+    made = [_rendered_call(*_name_and_arguments(call)) for call in calls]
     beside = quoted(text)
     return _thought(thought) + "\n".join([*([beside] if beside else ()), *made])
 
 
-def rendered_call(name: Any, arguments: Any) -> str:
+def _rendered_call(name: Any, arguments: Any) -> str:
     """One call in the grammar. What cannot be read is passed on as it came: the parser tells the agent why."""
     try:
         given = json.loads(arguments or "{}") if not isinstance(arguments, Mapping) else arguments

@@ -61,18 +61,11 @@ class Secrets:
 
     def __init__(self, *secrets: str) -> None:
         """Take keys and logins: USER:PASSWORD, whose password alone is a secret too."""
-        forms = {form for secret in secrets if len(secret) >= _SHORTEST for form in _forms(secret)}
+        parts = [part for secret in secrets for part in (secret, secret.partition(":")[2])]
+        forms = {form for part in parts if len(part) >= _SHORTEST for form in _forms(part)}
         self._forms = sorted(forms, key=lambda form: (-len(form), form))
         self._pieces = _runs(forms, PIECE)
         self._halves = _runs(self._pieces, _HALF)
-
-    @classmethod
-    def of(cls, keys: list[str], logins: list[str]) -> Secrets:
-        """Make a scrubber of these keys and logins."""
-        return cls(*keys, *logins, *(login.partition(":")[2] for login in logins))
-
-    def __repr__(self) -> str:
-        return "Secrets(...)"
 
     def scrubbed(self, text: str) -> str:
         """The text without any of them."""

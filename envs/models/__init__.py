@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol
 
 from toolorchestra.envs.base.actions import UNTHINK
 from toolorchestra.envs.base.errors import ToolError
@@ -107,27 +107,16 @@ async def ask(models: ChatModel, request: ChatRequest) -> Completion:
     return completion
 
 
-class Bounded(Protocol):
-    """A backend that knows how much each of its models may be shown."""
-
-    def limits_of(self, model: str) -> ContextLimits: ...
-
-
-class LimitedOutput(Protocol):
-    """A backend that knows how long its models' replies may be."""
-
-    def output_tokens_of(self, model: str) -> int: ...
-
-
 def output_tokens_of(models: ChatModel, model: str, otherwise: int) -> int:
-    """The most tokens that a reply of a model may have."""
-    return cast("LimitedOutput", models).output_tokens_of(model) if hasattr(models, "output_tokens_of") else otherwise
+    """The most tokens that a reply of a model may have, where its backend knows."""
+    known: Callable[[str], int] | None = getattr(models, "output_tokens_of", None)
+    return otherwise if known is None else known(model)
 
 
 def limits_of(models: ChatModel, model: str) -> ContextLimits:
-    """The limits that hold for one model behind a backend."""
-    # Not isinstance: asking a protocol that costs 30 us, and this is asked at every call.
-    return cast("Bounded", models).limits_of(model) if hasattr(models, "limits_of") else DEFAULT_LIMITS
+    """The limits that hold for one model: what its backend says, or the default."""
+    known: Callable[[str], ContextLimits] | None = getattr(models, "limits_of", None)
+    return DEFAULT_LIMITS if known is None else known(model)
 
 
 class ScriptedModel:

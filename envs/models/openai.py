@@ -32,6 +32,7 @@ from toolorchestra.envs.models.rate_limits import EndpointLimits
 from toolorchestra.envs.models.streamed_reply import ErrorEvent, StreamedReply, Unreadable, take, usage_in
 from toolorchestra.envs.models.usage import usage_of, used_so_far
 from toolorchestra.envs.models.wire import (
+    CHARACTERS_PER_TOKEN,
     MOST_CORRECTIONS,
     MayPass,
     OutputLimit,
@@ -69,15 +70,19 @@ class _OtherLimit(Exception):
 
 
 @dataclass
-class _CallHistory:
+class _Call:
     """What is asked in one call, and what the call has been through."""
 
     request: ChatRequest
     served: Served
-    sent: Sent
-    """How large its request is, as it was made at first."""
-    native: bool = False
-    """Whether the tools were sent as schemas, and calls come back as such."""
+    made: dict[str, Any]
+    """The JSON of its request, as it was made at first."""
+    guessed: float
+    """Tokens of its input, as they are counted before a reply counts them."""
+    traffic: EndpointLimits = field(init=False)
+    """The endpoint that is asked now, and what was sent there."""
+    taken: dict[str, Any] = field(init=False)
+    sent: Sent = field(init=False)
     asked: float = 0.0
     """Seconds of its requests, which its bill tells: what this side waited in between is no latency of a model."""
     spent: float = 0.0
@@ -101,6 +106,10 @@ class _CallHistory:
         """What went wrong, for the end of an error's text."""
         return f"; tried {len(self.problems)} times: {'; '.join(self.problems[-3:])}" if self.problems else ""
 
+    @property
+    def streams(self) -> bool:
+        return self.taken.get("stream") is True
+
 
 class OpenAiModels:
     """Every model of an endpoint file, as one backend. May be shared by threads and event loops."""
@@ -112,7 +121,7 @@ class OpenAiModels:
         self.traffic = {name: EndpointLimits(endpoint) for name, endpoint in endpoints.endpoints.items()}
         self._keys = {name: _key(endpoint) for name, endpoint in endpoints.endpoints.items()}
         logins = [endpoint.address.login for endpoint in endpoints.endpoints.values()]
-        self._secrets = Secrets.of(list(self._keys.values()), logins)
+        self._secrets = Secrets(*self._keys.values(), *logins)
         self._clients: weakref.WeakKeyDictionary[Any, HttpClient] = weakref.WeakKeyDictionary()
         """One for each loop, since a connection cannot change loops."""
         self._served: dict[str, Served] = {}
@@ -140,94 +149,89 @@ class OpenAiModels:
         if served is None:
             served = self._served[request.model] = self.endpoints.served(request.model)
         made = body(request, served)
-        tried = _CallHistory(request, served, Sent.of(made, served), "tools" in made)
+        call = _Call(request, served, made, Sent.of(made, served).characters / CHARACTERS_PER_TOKEN)
         while True:
-            traffic = await self._free(served, tried)
+            call.traffic = await self._free(call)
             try:
-                return await self._as_taken(traffic, made, tried)
+                return await self._as_taken(call)
             except (MayPass, Unreadable) as err:
-                pause = self._after(err, traffic, served, tried)
-                if sum(tried.failed.values()) > served.retries or tried.spent + pause > served.patience_seconds:
+                pause = self._after(err, call)
+                if sum(call.failed.values()) > served.retries or call.spent + pause > served.patience_seconds:
                     break
-                tried.spent += pause
+                call.spent += pause
                 await asyncio.sleep(pause)
-        raise Outage(f"model {request.model!r} did not answer{tried.told}")
+        raise Outage(f"model {request.model!r} did not answer{call.told}")
 
-    def _after(self, err: MayPass | Unreadable, traffic: EndpointLimits, served: Served, tried: _CallHistory) -> float:
+    def _after(self, err: MayPass | Unreadable, call: _Call) -> float:
         """Note what went wrong with a request; the seconds to wait before another."""
-        name = traffic.endpoint.name
-        tried.problems.append(f"{name}: {self._told(str(err))}")
-        took = time.monotonic() - tried.sent_at
-        tried.spent += took
+        name = call.traffic.endpoint.name
+        call.problems.append(f"{name}: {self._told(str(err))}")
+        took = time.monotonic() - call.sent_at
+        call.spent += took
         if isinstance(err, MayPass) and err.after_seconds is not None:
-            tried.not_before[name] = time.monotonic() + err.after_seconds + self._jitter.uniform(0, 0.1)
+            call.not_before[name] = time.monotonic() + err.after_seconds + self._jitter.uniform(0, 0.1)
         if isinstance(err, MayPass) and err.in_turn:  # the server is well, and says when it is this call's turn
             return 0.0
-        tried.asked += took
-        traffic.failed(served.name)
-        tried.failed[name] = tried.failed.get(name, 0) + 1
-        return self._pause(served, tried)
+        call.asked += took
+        call.traffic.failed(call.served.name)
+        call.failed[name] = call.failed.get(name, 0) + 1
+        ready = [name for name in call.served.endpoints if not self._rest(name, call)]
+        if not ready or any(name not in call.failed for name in ready):
+            return 0.0  # another endpoint may be asked at once
+        most = min(MOST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** (max(call.failed.values()) - 1))
+        return most * self._jitter.uniform(0.5, 1.0)
 
-    async def _as_taken(self, traffic: EndpointLimits, made: dict[str, Any], tried: _CallHistory) -> Completion:
+    async def _as_taken(self, call: _Call) -> Completion:
         """One request, the length of its reply limited as the server takes it: it says how, where it refuses ours."""
-        which, refused = (traffic.endpoint.name, tried.served.name), None
+        which, refused = (call.traffic.endpoint.name, call.served.name), None
         for _ in range(MOST_CORRECTIONS + 1):
-            taken, sent = made, tried.sent
-            if which in self._limits:
-                taken = self._limits[which].applied(made)
-                sent = Sent.of(taken, tried.served)
+            call.taken = self._limits[which].applied(call.made) if which in self._limits else call.made
+            call.sent = Sent.of(call.taken, call.served)
             try:
-                return await self._send(traffic, taken, sent, tried)
+                return await self._send(call)
             except _OtherLimit as err:
                 refused = err.refusal
         assert refused is not None
         raise refused
 
-    async def _free(self, served: Served, tried: _CallHistory) -> EndpointLimits:
+    async def _free(self, call: _Call) -> EndpointLimits:
         """The endpoint to try: one that does not rest, the least failed of this call's, the first in the file."""
-        best = min(served.endpoints, key=lambda name: (self._rest(served, name, tried) > 0, tried.failed.get(name, 0)))
-        if self._rest(served, best, tried):
-            best = min(served.endpoints, key=lambda name: self._rest(served, name, tried))
-            rest = self._rest(served, best, tried)
-            if tried.spent + rest > served.patience_seconds:
+        served = call.served
+        best = min(served.endpoints, key=lambda name: (self._rest(name, call) > 0, call.failed.get(name, 0)))
+        if self._rest(best, call):
+            best = min(served.endpoints, key=lambda name: self._rest(name, call))
+            rest = self._rest(best, call)
+            if call.spent + rest > served.patience_seconds:
                 names = ", ".join(served.endpoints)
-                raise Outage(f"model {served.name!r}: {names} rest for {rest:.0f} s more{tried.told}")
-            tried.spent += rest
+                raise Outage(f"model {served.name!r}: {names} rest for {rest:.0f} s more{call.told}")
+            call.spent += rest
             await asyncio.sleep(rest)
         return self.traffic[best]
 
-    def _rest(self, served: Served, name: str, tried: _CallHistory) -> float:
+    def _rest(self, name: str, call: _Call) -> float:
         """Seconds until this call may ask an endpoint: it failed again and again, or wants to be left alone so long."""
-        return max(self.traffic[name].rests_for(served.name), tried.not_before.get(name, 0.0) - time.monotonic())
+        return max(self.traffic[name].rests_for(call.served.name), call.not_before.get(name, 0.0) - time.monotonic())
 
-    def _pause(self, served: Served, tried: _CallHistory) -> float:
-        """The back-off, where an endpoint that failed may be asked at once."""
-        ready = [name for name in served.endpoints if not self._rest(served, name, tried)]
-        if not ready or any(name not in tried.failed for name in ready):
-            return 0.0
-        most = min(MOST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** (max(tried.failed.values()) - 1))
-        return most * self._jitter.uniform(0.5, 1.0)
-
-    async def _send(self, traffic: EndpointLimits, made: dict[str, Any], sent: Sent, tried: _CallHistory) -> Completion:
+    async def _send(self, call: _Call) -> Completion:
         """One request, when there is a place for it and money left. What it used is booked before its place and its
         share of the spend cap are free again."""
-        served, queued = tried.served, time.monotonic()
-        place = traffic.place(served.name, tried.sent.guessed, served.queue_seconds - tried.queued)
+        served, sent, queued = call.served, call.sent, time.monotonic()
+        place = call.traffic.place(served.name, call.guessed, served.queue_seconds - call.queued)
         try:
             await place.__aenter__()
         except TimeoutError:
-            waited = tried.queued + time.monotonic() - queued
-            name = traffic.endpoint.name
-            raise Outage(f"endpoint {name!r} had no place free for {waited:.0f} s{tried.told}") from None
+            waited = call.queued + time.monotonic() - queued
+            name = call.traffic.endpoint.name
+            raise Outage(f"endpoint {name!r} had no place free for {waited:.0f} s{call.told}") from None
         hold = None
         try:
-            left = max(0.0, served.queue_seconds - tried.queued - (time.monotonic() - queued))
-            hold = await tried.request.bill.hold(served.name, sent.most_tokens, sent.output_tokens, left)
-            tried.sent_at, tried.settled = time.monotonic(), False
-            tried.queued += tried.sent_at - queued
-            return await self._answered(traffic, made, sent, tried)
+            left = max(0.0, served.queue_seconds - call.queued - (time.monotonic() - queued))
+            hold = await call.request.bill.hold(served.name, sent.most_tokens, sent.output_tokens, left)
+            call.sent_at, call.settled = time.monotonic(), False
+            call.queued += call.sent_at - queued
+            return await self._answered(call)
         except ReplyTooLong as err:
-            if not tried.request.most_output_tokens:
+            if not call.request.most_output_tokens:
                 raise MayPass(str(err)) from None
             raise Outage(f"model {served.name!r}: {err}; {sent.output_tokens} tokens were asked for") from None
         except SpendCapReached as err:
@@ -239,54 +243,41 @@ class OpenAiModels:
                 hold.release()
             await place.__aexit__(None, None, None)
 
-    async def _answered(
-        self, traffic: EndpointLimits, made: dict[str, Any], sent: Sent, tried: _CallHistory
-    ) -> Completion:
+    async def _answered(self, call: _Call) -> Completion:
         """A request and its reply, booked however it ends."""
-        served, streamed = tried.served, StreamedReply(self._scrub)
-        most = served.most_reply_bytes(made.get("stream") is True)
-        if tried.request.most_output_tokens:
-            most = min(most, LEAST_BYTES + BYTES_A_TOKEN * sent.output_tokens)
-        data = json.dumps(made, ensure_ascii=False).encode("utf-8", "replace")
+        served, streamed = call.served, StreamedReply(self._scrub)
+        most = served.most_reply_bytes(call.streams)
+        if call.request.most_output_tokens:
+            most = min(most, LEAST_BYTES + BYTES_A_TOKEN * call.sent.output_tokens)
+        data = json.dumps(call.taken, ensure_ascii=False).encode("utf-8", "replace")
         path = "chat/completions" if served.api == "chat" else "completions"
-        asked = self._exchange("POST", traffic.endpoint, path, data, most)
+        asked = self._exchange("POST", call.traffic.endpoint, path, data, most)
         try:
             async with asyncio.timeout(served.deadline_seconds):
-                raw = await self._post(asked, traffic, made, sent, tried, streamed)
-            return self._read(raw, sent, tried, traffic)
+                raw = await self._post(asked, call, streamed)
+            return self._read(raw, call)
         except BaseException:
-            if asked.sent and not tried.settled:
-                self._book_unread(streamed, sent, tried, traffic)
+            if asked.sent and not call.settled:
+                self._book_unread(streamed, call)
             raise
 
-    async def _post(
-        self,
-        asked: Exchange,
-        traffic: EndpointLimits,
-        made: dict[str, Any],
-        sent: Sent,
-        tried: _CallHistory,
-        streamed: StreamedReply,
-    ) -> str:
+    async def _post(self, asked: Exchange, call: _Call, streamed: StreamedReply) -> str:
         """The reply's JSON, without any key from here on: what is cut later must not leave a part of one."""
-        served, until = tried.served, time.monotonic() + tried.served.deadline_seconds
-        endpoint = traffic.endpoint
+        until = time.monotonic() + call.served.deadline_seconds
         try:
             async with asked:
-                traffic.told(served.name, asked.headers)
+                call.traffic.told(call.served.name, asked.headers)
                 if 200 <= asked.status < 300:
-                    if made.get("stream") is not True:
+                    if not call.streams:
                         return self._secrets.scrubbed_json(await asked.text())
                     await take(asked.pieces(), streamed, until)
                     return self._secrets.scrubbed_json(streamed.raw)
-                said = self._refused(asked, await asked.text(), sent, tried, traffic)
-            problem = meaning(said, endpoint, served, traffic.answered(served.name))
-            problem = self._of_the_limit(problem, said, endpoint, served, made)
+                said = self._refused(asked, await asked.text(), call)
+            problem = self._of_the_limit(said, call) or self._meaning(said, call)
         except ErrorEvent as err:
-            said = Refusal(*in_a_stream(err.error), self._told(f"in its stream: {err.error}"))
-            problem = meaning(said, endpoint, served, traffic.answered(served.name))
+            problem = self._meaning(Refusal(*in_a_stream(err.error), self._told(f"in its stream: {err.error}")), call)
             if not streamed.characters:
-                self._book_refusal({"usage": streamed.usage}, "", sent, tried, traffic)
+                self._book_refusal({"usage": streamed.usage}, "", call)
         except ReplyTooLong as err:
             problem = ReplyTooLong(str(err))
         except broken() as err:
@@ -295,71 +286,69 @@ class OpenAiModels:
             problem = MayPass(self._told(f"{type(err).__name__}: {err}"))
         raise problem  # out here, so that no request with its headers hangs on the error
 
-    def _refused(self, asked: Exchange, raw: str, sent: Sent, tried: _CallHistory, traffic: EndpointLimits) -> Refusal:
+    def _meaning(self, said: Refusal, call: _Call) -> Exception:
+        return meaning(said, call.traffic.endpoint, call.served, call.traffic.answered(call.served.name))
+
+    def _refused(self, asked: Exchange, raw: str, call: _Call) -> Refusal:
         """What a server says that refuses a request, whose usage is booked where it tells one."""
         raw = self._secrets.scrubbed_json(raw)
         try:
-            reply = json.loads(raw)
-        except (ValueError, RecursionError):
-            reply = None
-        reply = reply if isinstance(reply, Mapping) else {}
+            reply = read(raw)
+        except Unreadable:
+            reply = {}
         error = reply.get("error", reply)
         code = error.get("code") if isinstance(error, Mapping) else None
         if asked.status not in _PERHAPS_SERVED or usage_in(reply):
-            self._book_refusal(reply, raw, sent, tried, traffic)
+            self._book_refusal(reply, raw, call)
         text = redirected(asked.status, asked.headers) or raw.strip() or "no reason given"
         return Refusal(asked.status, code, self._told(text), retry_after(asked.headers))
 
-    def _of_the_limit(
-        self, problem: Exception, said: Refusal, endpoint: Endpoint, served: Served, made: Mapping[str, Any]
-    ) -> Exception:
-        """The refusal, or that it speaks of the limit on the reply alone, which is remembered then."""
-        which = (endpoint.name, served.name)
-        limit = corrected(self._limits.get(which, OutputLimit()), made, said.text) if said.of_the_request else None
+    def _of_the_limit(self, said: Refusal, call: _Call) -> _OtherLimit | None:
+        """That a refusal speaks of the limit on the reply alone, which is remembered then."""
+        which = (call.traffic.endpoint.name, call.served.name)
+        known = self._limits.get(which, OutputLimit())
+        limit = corrected(known, call.taken, said.text) if said.of_the_request else None
         if limit is None:
-            return problem
+            return None
         self._limits[which] = limit
-        return _OtherLimit(problem)
+        return _OtherLimit(self._meaning(said, call))
 
-    def _read(self, raw: str, sent: Sent, tried: _CallHistory, traffic: EndpointLimits) -> Completion:
+    def _read(self, raw: str, call: _Call) -> Completion:
         """What was said. What it used is booked first: also where the reply is of no use."""
         reply = read(raw)
         try:
-            said = self._scrub(text_of(reply, tried.request, native=tried.native))
+            said = self._scrub(text_of(reply, call.request, native="tools" in call.made))
         except Unreadable:
             if usage_in(reply) or reply.get("error"):
-                self._book_refusal(reply, raw, sent, tried, traffic)
+                self._book_refusal(reply, raw, call)
             raise
-        tokens, estimated = usage_of(reply, sent, raw, said)
-        usage = self._book(tokens, estimated, tried, traffic)
-        traffic.went_well(tried.served.name)
+        usage = self._book(*usage_of(reply, call.sent, raw, said), call)
+        call.traffic.went_well(call.served.name)
         return Completion(said, usage, cut_short(reply), booked=True)
 
-    def _book_refusal(
-        self, reply: Mapping[str, Any], raw: str, sent: Sent, tried: _CallHistory, traffic: EndpointLimits
-    ) -> None:
+    def _book_refusal(self, reply: Mapping[str, Any], raw: str, call: _Call) -> None:
         """Book what a reply without an answer says that it used; nothing where it does not."""
-        tried.settled = True
+        call.settled = True
         if usage_in(reply):
-            self._book(*usage_of(reply, sent, raw, ""), tried, traffic)
+            self._book(*usage_of(reply, call.sent, raw, ""), call)
 
-    def _book(self, tokens: Tokens, estimated: bool, tried: _CallHistory, traffic: EndpointLimits) -> Usage:
+    def _book(self, tokens: Tokens, estimated: bool, call: _Call) -> Usage:
         """Book what a reply used, with the time since the last one that was booked."""
-        seconds, request = tried.asked + time.monotonic() - tried.sent_at - tried.booked, tried.request
+        seconds, request = call.asked + time.monotonic() - call.sent_at - call.booked, call.request
         usage = Usage(request.model, request.role, tokens, 0, round(seconds, 3), estimated)
         request.bill.add(usage)
-        tried.booked += seconds
-        tried.settled = True
-        traffic.used(request.model, tried.sent.guessed, sum(tokens))
+        call.booked += seconds
+        call.settled = True
+        call.traffic.used(request.model, call.guessed, sum(tokens))
         return usage
 
-    def _book_unread(self, streamed: StreamedReply, sent: Sent, tried: _CallHistory, traffic: EndpointLimits) -> None:
+    def _book_unread(self, streamed: StreamedReply, call: _Call) -> None:
         """Book a request that went out and was not read to its end: what had come of a stream as an estimate, and what
         it may have used beside that as unconfirmed."""
-        into, out, request = sent.most_tokens, sent.output_tokens, tried.request
+        into, out, request = call.sent.most_tokens, call.sent.output_tokens, call.request
         if streamed.characters or isinstance(streamed.usage, Mapping):
-            part, counted = used_so_far(streamed, sent)
-            self._book(part, True, tried, traffic)
+            part, counted = used_so_far(streamed, call.sent)
+            self._book(part, True, call)
             into = 0 if counted else max(0, into - part.input)
             out = max(0, out - part.output - part.reasoning)
         if into or out:
@@ -375,16 +364,14 @@ class OpenAiModels:
     async def check(self) -> None:
         """Ask every endpoint for its list of models, which costs nothing. Raises ConfigError where a model has no one
         that answers, whatever it answers, or where all refuse the key."""
-        names = [name for name in self.endpoints.endpoints if self._asked_for(name)]
+        wanted = {name for served in self.endpoints.models.values() for name in served.endpoints}
+        names = [name for name in self.endpoints.endpoints if name in wanted]
         wrong = dict(zip(names, await asyncio.gather(*(self._wrong(name) for name in names)), strict=True))
         for served in self.endpoints.models.values():
             if all(wrong[name] for name in served.endpoints):
                 told = "; ".join(f"{name} at {self.endpoints.endpoints[name].address.url}: {wrong[name]}"
                                  for name in served.endpoints)  # fmt: skip
                 raise ConfigError(f"no endpoint of model {served.name!r} answers: {told}")
-
-    def _asked_for(self, endpoint: str) -> bool:
-        return any(endpoint in served.endpoints for served in self.endpoints.models.values())
 
     async def _wrong(self, name: str) -> str:
         """What is wrong with an endpoint; "" where it answers."""

@@ -216,10 +216,6 @@ def _luck(name: str, text: str) -> tuple[float, float, float, float, float]:
     )
 
 
-def _digest(*parts: object) -> bytes:
-    return hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=32).digest()
-
-
 class Draws:
     """Uniform numbers from one hash: cheaper than seeding a generator for each call."""
 
@@ -255,19 +251,13 @@ class SimulatedModels:
         reply = drawn_reply(self, request)
         law, usage = self.skill(request.model).law, reply.usage
         if usage.seconds > law.limit_seconds:
-            share = law.limit_seconds / usage.seconds
-            request.bill.add(_cut(usage, share, law.limit_seconds))
+            share, used = law.limit_seconds / usage.seconds, usage.tokens
+            made = used._replace(output=round(used.output * share), reasoning=round(used.reasoning * share))
+            request.bill.add(usage._replace(tokens=made, seconds=law.limit_seconds))
             raise ToolError(f"{request.model} gave no answer within {law.limit_seconds:g} s")
         if request.purpose == "answer" and _refuses(request, law.refusals):
             return Completion(REFUSAL, usage)
         return reply
-
-
-def _cut(usage: Usage, share: float, seconds: float) -> Usage:
-    """What was used until then."""
-    tokens = usage.tokens
-    made = Tokens(tokens.input, tokens.cached, round(tokens.output * share), round(tokens.reasoning * share))
-    return usage._replace(tokens=made, seconds=seconds)
 
 
 def _refuses(request: ChatRequest, share: float) -> bool:
@@ -286,7 +276,8 @@ def drawn_reply(models: SimulatedModels, request: ChatRequest) -> Completion:
         raise ConfigError(f"simulated models write {', '.join(_WRITERS)}; {request.purpose!r} needs another backend")
     skill = models.skill(request.model)
     shown = "\n".join(str(m["content"]) for m in request.messages)
-    draws = Draws(_digest(request.seed, request.truth.text, request.model, request.purpose, request.attempt, shown))
+    drawn_by = (request.seed, request.truth.text, request.model, request.purpose, request.attempt, shown)
+    draws = Draws(hashlib.blake2b("\x1f".join(map(str, drawn_by)).encode(), digest_size=32).digest())
     text = _WRITERS[request.purpose](skill, request.truth, shown, draws)
     out, seconds = skill.lengths(request.purpose, request.truth, draws)
     reasoning = round(out * _SHARE_REASONING) if skill.reasons else 0
@@ -406,9 +397,8 @@ def read_experts(data: Any, where: str) -> Mapping[str, Skill]:
     for name, row in file.models.items():
         at = f"{where}: models.{name}"
         one = replace(shapes.read(Skill, row, at, name=name, law=data["law"], knows_luck=True), law=file.law)
-        for part in (one.answering, one.coding):
-            if set(part) != families:
-                raise ConfigError(f"{at}: a skill for each of {', '.join(sorted(families))} expected, got {part!r:.90}")
+        if wrong := [part for part in (one.answering, one.coding) if set(part) != families]:
+            raise ConfigError(f"{at}: a skill for each of {', '.join(sorted(families))} expected, got {wrong[0]!r:.90}")
         if not -1 <= one.luck_by_strength <= 1:
             raise ConfigError(f"{at}: luck_by_strength from -1 to 1 expected, got {one.luck_by_strength!r}")
         for lengths in (one.median_tokens, one.median_seconds):

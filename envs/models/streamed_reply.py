@@ -11,8 +11,9 @@ came of it is counted, since it was made and so has to be paid.
 from __future__ import annotations
 
 import asyncio
+import codecs
+import io
 import json
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
@@ -31,7 +32,6 @@ STILL = 3
 """How often a count of all that has been used may not stand still while the text grows."""
 SUMMED = "summed_of_pieces"
 """Key of a usage that was put together from what each piece said."""
-_LINE_END = re.compile(rb"\r\n|\n|\r")
 _THOUGHTS = ("reasoning_content", "reasoning")
 
 
@@ -72,53 +72,34 @@ class EventReader:
     """
 
     def __init__(self) -> None:
-        self._line = bytearray()
-        self._after_return = False
-        """Whether the last byte was a carriage return: a line feed after it belongs to the same line's end."""
-        self._first = True
+        text = codecs.getincrementaldecoder("utf-8-sig")("replace")
+        self._lines = io.IncrementalNewlineDecoder(text, translate=True)
+        self._line: list[str] = []
         self._kind = ""
         self._data: list[str] = []
 
     def feed(self, piece: bytes) -> Iterator[ServerEvent]:
         """The events that end in this piece."""
-        if self._after_return and piece[:1] == b"\n":
-            piece = piece[1:]
-            self._after_return = False
-        if not piece:
-            return
-        self._after_return = piece.endswith(b"\r")
-        begun, *others = _LINE_END.split(piece)
-        self._line += begun
+        begun, *others = self._lines.decode(piece).split("\n")
+        self._line.append(begun)
         for other in others:
-            yield from self._read_line()
-            self._line += other
+            yield from self._read("".join(self._line))
+            self._line = [other]
 
     def end(self) -> Iterator[ServerEvent]:
         """The last event, where the blank line behind it is missing."""
-        if self._line:
-            yield from self._read_line()
-        yield from self._whole()
+        return self.feed(b"\n\n")
 
-    def _read_line(self) -> Iterator[ServerEvent]:
-        line = self._line.decode("utf-8", "replace")
-        self._line.clear()
-        if self._first:
-            line, self._first = line.removeprefix("\ufeff"), False
-        if not line:
-            yield from self._whole()
-            return
+    def _read(self, line: str) -> Iterator[ServerEvent]:
         name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
         if name == "data":
-            self._data.append(value)
+            self._data.append(value.removeprefix(" "))
         elif name == "event":
-            self._kind = value
-
-    def _whole(self) -> Iterator[ServerEvent]:
-        if self._data:
-            yield ServerEvent(self._kind, "\n".join(self._data))
-        self._kind = ""
-        self._data.clear()
+            self._kind = value.removeprefix(" ")
+        elif not line:
+            if self._data:
+                yield ServerEvent(self._kind, "\n".join(self._data))
+            self._kind, self._data = "", []
 
 
 class ErrorEvent(Exception):
@@ -132,55 +113,14 @@ class ErrorEvent(Exception):
 class _PiecedCall:
     """A native call, as far as it has come."""
 
-    def __init__(self, place: object, number: str, came: int) -> None:
-        self.place, self.number, self.came = place, number, came
-        self.name = ""
+    def __init__(self, place: object, number: str) -> None:
+        self.place, self.number, self.name = place, number, ""
         self.arguments: list[str] = []
-
-    @property
-    def order(self) -> int:
-        """Place among the calls; those without one stay as they came."""
-        return self.place if isinstance(self.place, int) else 0
 
     def json(self) -> dict[str, Any]:
         """The JSON as in a reply in one piece."""
         function = {"name": self.name, "arguments": "".join(self.arguments)}
         return {"id": self.number, "type": "function", "function": function}
-
-
-class _PiecedCalls:
-    """The calls of a reply. Finding whose a piece is takes the same time however many there are."""
-
-    def __init__(self) -> None:
-        self.all: list[_PiecedCall] = []
-        self._latest: dict[tuple[object, str | None], _PiecedCall] = {}
-        """The latest call of a place and a number; None stands for any."""
-        self._unnamed: dict[int, _PiecedCall] = {}
-
-    def of(self, place: object, number: str, name: str) -> _PiecedCall:
-        """The latest call that a piece may belong to, or a new one. Some servers say no place, or the same one for all
-        calls."""
-        place = place if isinstance(place, int | float | str) else None
-        if name and place is None and not number:
-            call = next(reversed(self._unnamed.values()), None)
-        elif name and number:
-            found = [self._latest.get((place, known)) for known in (number, "")]
-            call = max((one for one in found if one), key=lambda one: one.came, default=None)
-        else:
-            call = self._latest.get((place, None))
-        call = call or self._new(place, number)
-        if name:
-            self._unnamed.pop(call.came, None)
-        return call
-
-    def _new(self, place: object, number: str) -> _PiecedCall:
-        if len(self.all) == MOST_CALLS:
-            raise Unreadable(f"the reply has more than {MOST_CALLS} tool calls")
-        call = _PiecedCall(place, number, len(self.all))
-        self.all.append(call)
-        self._unnamed[call.came] = call
-        self._latest |= {(where, which): call for where in (place, None) for which in (number, None)}
-        return call
 
 
 class StreamedReply:
@@ -210,7 +150,9 @@ class StreamedReply:
         self._texts: list[str] = []
         self._is_message = True
         self._thoughts: dict[str, list[str]] = {}
-        self._calls = _PiecedCalls()
+        self._calls: list[_PiecedCall] = []
+        self._latest: dict[object, _PiecedCall] = {}
+        """The latest call of each place; None stands for any."""
 
     # -- bytes in ------------------------------------------------------------------------------------------------------
 
@@ -236,12 +178,12 @@ class StreamedReply:
                 raise Unreadable("the stream ended before the reply: neither a finish_reason nor [DONE] came")
 
     def _take(self, event: ServerEvent) -> None:
-        if self.done or not (event.kind in ("", "message", "error") or _is_chunk(event.data)):
+        if self.done:
             return
         try:
             self._read(event)
         except (Unreadable, ErrorEvent):
-            if not self.finished:
+            if not self.finished and event.kind in ("", "message", "error"):
                 raise
 
     def _read(self, event: ServerEvent) -> None:
@@ -316,13 +258,26 @@ class StreamedReply:
         if not isinstance(function, Mapping):
             raise Unreadable(f"a piece of a tool call has a function, got {self._scrub(str(piece))[:80]!r}")
         place, number, name = piece.get("index"), _text(piece.get("id")), _text(function.get("name"))
-        call = self._calls.of(place, number, name)
+        call = self._call(place if isinstance(place, int | float | str) else None, number, name)
         if name != call.name:  # some servers say it again with every piece
             call.name += name
             self.characters += len(name)
         arguments = function.get("arguments")
         whole = isinstance(arguments, Mapping)
         self._add(call.arguments, json.dumps(arguments, ensure_ascii=False) if whole else arguments)
+
+    def _call(self, place: object, number: str, name: str) -> _PiecedCall:
+        """The call that a piece belongs to: the latest of its place, or a new one. Some servers say no place, or the
+        same one for all calls: then another number or another name begins another call."""
+        call = self._latest.get(place)
+        another = number != call.number if call and number and call.number else not number and place is None
+        if call is None or (name and call.name and another):
+            if len(self._calls) == MOST_CALLS:
+                raise Unreadable(f"the reply has more than {MOST_CALLS} tool calls")
+            call = _PiecedCall(place, number)
+            self._calls.append(call)
+            self._latest |= {place: call, None: call}
+        return call
 
     def _add(self, texts: list[str], text: Any) -> None:
         if not isinstance(text, str | None):
@@ -353,18 +308,10 @@ class StreamedReply:
             return {"text": text}
         message: dict[str, Any] = {"role": "assistant", "content": text}
         message |= {name: "".join(texts) for name, texts in self._thoughts.items()}
-        if self._calls.all:
-            message["tool_calls"] = [call.json() for call in sorted(self._calls.all, key=lambda call: call.order)]
+        if self._calls:
+            ordered = sorted(self._calls, key=lambda call: call.place if isinstance(call.place, int) else 0)
+            message["tool_calls"] = [call.json() for call in ordered]
         return {"message": message}
-
-
-def _is_chunk(data: str) -> bool:
-    """Whether an event of a server's own kind is a piece of the reply all the same."""
-    try:
-        chunk = json.loads(data)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(chunk, Mapping) and isinstance(chunk.get("choices"), list)
 
 
 def _text(value: Any) -> str:

@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from toolorchestra.envs.base.actions import CLOSE, OPEN, THINK, UNTHINK, parse, result_as_text, tools_as_text
+from toolorchestra.envs.base.actions import UNTHINK, parse, tools_as_text
 from toolorchestra.envs.base.errors import ActionError, Outage, ToolError, WrongSetting
 from toolorchestra.envs.base.marks import STANDARD, clean, quoted
-from toolorchestra.envs.base.openai_messages import rendered_call
+from toolorchestra.envs.base.openai_messages import as_text, from_openai, to_openai
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.endpoints import Endpoint, Served
@@ -74,11 +74,11 @@ def body(request: ChatRequest, served: Served) -> dict[str, Any]:
     if served.seeded:
         made["seed"] = (request.seed + request.attempt) % 2**31
     if served.api == "completion":
-        said = "".join(_turn(m["role"], m["content"]) for m in _as_text(messages, tools))
+        said = "".join(_turn(m["role"], m["content"]) for m in as_text(messages, tools_as_text(tools)))
         return {**made, "prompt": f"{said}Assistant:"}
     if tools and (request.native_tools if served.native_tools is None else served.native_tools):
-        return {**made, "messages": _native(messages), "tools": tools}
-    return {**made, "messages": _as_text(messages, tools)}
+        return {**made, "messages": [_native(message) for message in to_openai(messages)], "tools": tools}
+    return {**made, "messages": as_text(messages, tools_as_text(tools))}
 
 
 def _turn(role: str, content: str) -> str:
@@ -102,59 +102,12 @@ def fit(messages: Sequence[Message], characters: int) -> list[Message]:
     return kept
 
 
-def _as_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Tool results as the user's messages, and the tools' schemas in the system message."""
-    out = []
-    for message in messages:
-        role, content = message["role"], message["content"]
-        if role == "tool":
-            role, content = "user", result_as_text(content)
-        out.append({"role": role, "content": content})
-    if tools:
-        told = tools_as_text(tools)
-        if out and out[0]["role"] == "system":
-            out[0] = {"role": "system", "content": f"{out[0]['content']}\n\n{told}"}
-        else:
-            out.insert(0, {"role": "system", "content": told})
-    return out
-
-
-def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The assistant's calls as native ones, and each result under the id of its call."""
-    out: list[dict[str, Any]] = []
-    waiting: list[str] = []
-    for number, message in enumerate(messages):
-        role, content = message["role"], message["content"]
-        if role == "assistant":
-            made = _calls(content, number)
-            waiting = [call["id"] for call in made.get("tool_calls", ())]
-            out.append(made)
-        elif role == "tool" and waiting:
-            out.append({"role": "tool", "tool_call_id": waiting.pop(0), "content": content})
-        else:  # a parser's complaint, or a result whose call was cut away
-            out.append({"role": "user" if role == "tool" else role, "content": content})
-    return out
-
-
-def _calls(text: str, number: int) -> dict[str, Any]:
-    try:
-        action = parse(text)
-    except ActionError:
-        return {"role": "assistant", "content": text}
-    if not action.calls:
-        return {"role": "assistant", "content": text}
-    calls = [
-        {
-            "id": f"call_{number}_{index}",
-            "type": "function",
-            "function": {
-                "name": STANDARD.broken(call.name),
-                "arguments": STANDARD.broken(json.dumps(call.arguments, ensure_ascii=False)),
-            },
-        }
-        for index, call in enumerate(action.calls)
-    ]
-    return {"role": "assistant", "content": STANDARD.broken(action.said), "tool_calls": calls}
+def _native(message: dict[str, Any]) -> dict[str, Any]:
+    """A message in OpenAI's form; one with calls without its thought, and without any mark in it."""
+    if "tool_calls" not in message:
+        return message
+    said = message["content"].rpartition(UNTHINK)[2].strip()
+    return STANDARD.schemas([{**message, "content": said}])[0]
 
 
 # -- the reply ---------------------------------------------------------------------------------------------------------
@@ -186,51 +139,27 @@ def text_of(reply: Mapping[str, Any], request: ChatRequest, *, native: bool = Fa
     said = message.get("content") or ""
     if not isinstance(said, str):
         raise Unreadable(f"a message's content is text, got {type(said).__name__}")
-    said = clean(said)[-REPLY_CHARACTERS:]
-    if request.purpose == "user" and message.get("tool_calls"):
-        return _users_calls(said, message["tool_calls"])
+    said, calls = clean(said)[-REPLY_CHARACTERS:], message.get("tool_calls")
+    thought = message.get("reasoning_content") or message.get("reasoning")
     if request.purpose != "move":
-        said = said.rpartition(UNTHINK)[2].strip() if UNTHINK in said else said
-        return quoted(said) if native and request.purpose == "user" else said
-    return _move(quoted(said) if native else said, message)
+        said, thought = said.rpartition(UNTHINK)[2].strip() if UNTHINK in said else said, None
+        if request.purpose != "user":
+            return said
+    told = {"content": quoted(said) if native else said, "tool_calls": calls}
+    if isinstance(thought, str):
+        told["reasoning"] = clean(thought)[-REPLY_CHARACTERS:]
+    try:
+        moved = from_openai({"role": "assistant", **told})
+        if calls and request.purpose == "user":
+            parse(moved)
+    except (TypeError, ActionError) as err:  # of the agent's own calls the parser tells it why
+        raise Unreadable(f"a native call cannot be read: {err}") from None
+    return moved
 
 
 def cut_short(reply: Mapping[str, Any]) -> bool:
     """Whether a readable reply says that it broke off at the limit of its length."""
     return bool(reply["choices"][0].get("finish_reason") == "length")
-
-
-def _move(said: str, message: Mapping[str, Any]) -> str:
-    calls = message.get("tool_calls") or ()
-    thought = message.get("reasoning_content") or message.get("reasoning") or ""
-    head = ""
-    if isinstance(thought, str) and thought and THINK not in said and UNTHINK not in said:
-        thought = clean(thought)[-REPLY_CHARACTERS:].replace(THINK, " ").replace(UNTHINK, " ")
-        head = f"{THINK}{thought}{UNTHINK}\n"
-    if not isinstance(calls, Sequence) or isinstance(calls, str) or not calls:
-        return head + said
-    beside = said.replace(OPEN, " ").replace(CLOSE, " ")
-    return head + beside + "\n".join(_rendered(call) for call in calls)
-
-
-def _users_calls(said: str, calls: Any) -> str:
-    """A simulated user's native calls in the grammar, without its thought. Raises Unreadable: nobody is told why."""
-    beside = said.rpartition(UNTHINK)[2].replace(OPEN, " ").replace(CLOSE, " ").strip()
-    made = [_rendered(call) for call in calls] if isinstance(calls, Sequence) and not isinstance(calls, str) else [""]
-    try:
-        for call in made:
-            parse(call)
-    except ActionError as err:
-        raise Unreadable(f"a native call cannot be read: {err}") from None
-    return "\n".join([*([beside] if beside else []), *made])
-
-
-def _rendered(call: Any) -> str:
-    """One native call in the grammar. What cannot be read is passed on as it came: the parser tells the agent why."""
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping):
-        return f"{OPEN}{call!s:.200}{CLOSE}"
-    return rendered_call(function.get("name"), function.get("arguments"))
 
 
 # -- how large a request is --------------------------------------------------------------------------------------------
@@ -254,11 +183,6 @@ class Sent(NamedTuple):
         return cls(
             len(text), len(asked.encode("utf-8", "replace")) + TEMPLATE_TOKENS, allowed(made, served.output_tokens)
         )
-
-    @property
-    def guessed(self) -> float:
-        """Tokens of its input, as they are counted before the reply counts them."""
-        return self.characters / CHARACTERS_PER_TOKEN
 
 
 # -- the limit of a reply's length -------------------------------------------------------------------------------------

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -41,39 +39,6 @@ def test_what_is_late_as_a_whole_is_broken_off_and_its_place_is_free(fault: str)
         sent = server.sent_bytes
         time.sleep(0.1)
         assert server.sent_bytes <= sent + 4  # the connections are shut
-
-
-def test_a_cancelled_search_frees_its_place() -> None:
-    with Loopback(first(1, ServerReply(fault="silence"))) as server:
-        poster = HttpPoster(server.base_url, "", 60.0, at_once=1)
-
-        async def cancelled() -> Posted:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(poster.post("search", {}), 0.2)
-            return await asyncio.wait_for(poster.post("search", {}), 10)
-
-        assert asyncio.run(cancelled()).status == 200
-
-
-PROGRAM = """
-import asyncio, sys
-from toolorchestra.envs.base.http_client import HttpPoster
-
-async def search():
-    await asyncio.wait_for(HttpPoster(sys.argv[1], "", 60.0).post("search", {}), 0.3)
-
-try:
-    asyncio.run(search())
-except TimeoutError:
-    print("main ends", flush=True)
-"""
-
-
-def test_nothing_keeps_the_process_alive() -> None:
-    with Loopback(lambda _: ServerReply(fault="silence")) as server:
-        command = [sys.executable, "-c", PROGRAM, server.base_url]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("main ends\n", "", 0)
 
 
 def test_more_than_its_bytes_is_not_read() -> None:

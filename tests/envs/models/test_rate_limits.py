@@ -43,17 +43,6 @@ def test_a_guess_that_was_too_low_is_waited_for_by_the_next() -> None:
     assert asyncio.run(two()) >= 1.0
 
 
-def test_a_guess_that_was_too_high_is_given_back() -> None:
-    limits = metered()
-
-    async def two() -> float:
-        await sent(limits, PER_SECOND)
-        limits.used("a-model", PER_SECOND, 0)
-        return await sent(limits, PER_SECOND, queue_seconds=0.9)
-
-    assert asyncio.run(two()) < 0.9
-
-
 def test_failures_of_a_model_rest_it_when_they_come_in_a_row_and_no_other() -> None:
     limits = EndpointLimits(Endpoint("end", "http://end", failures_to_open=3, rest_seconds=60))
     for _ in range(3):
@@ -67,6 +56,20 @@ def test_failures_of_a_model_rest_it_when_they_come_in_a_row_and_no_other() -> N
     assert limits.rests_for("another") == 0.0
     limits.went_well("a-model")
     assert limits.rests_for("a-model") == 0.0
+
+
+def test_a_call_that_is_given_up_unsent_uses_up_no_rate_and_no_place() -> None:
+    limits = metered()
+
+    async def several() -> float:
+        await sent(limits, PER_SECOND)
+        for _ in range(5):
+            with pytest.raises(TimeoutError):
+                await sent(limits, PER_SECOND, queue_seconds=0.02)
+        return await sent(limits, 0.2 * PER_SECOND)
+
+    assert asyncio.run(several()) < 1.0
+    assert limits.sent == 2
 
 
 def test_a_place_that_comes_at_the_moment_of_a_cancellation_is_not_lost() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.loopback import event
 from toolorchestra.envs.models.streamed_reply import MOST_CALLS, ErrorEvent, EventReader, StreamedReply, take
 from toolorchestra.envs.models.usage import used_so_far
 from toolorchestra.envs.models.wire import Sent, Unreadable
@@ -98,21 +97,6 @@ X, Y = '{"x": 1}', '{"y": 2}'
 def test_calls_come_together_whatever_the_server_says_of_their_places(deltas: list[dict[str, Any]]) -> None:
     made = [one["function"] for one in message(*deltas)["tool_calls"]]
     assert [(one["name"], json.loads(one["arguments"])) for one in made] == [("add", {"x": 1}), ("sub", {"y": 2})]
-
-
-def test_a_piece_costs_the_same_however_many_calls_there_are() -> None:
-    many = [call(index=0, id=f"c{number}", name="add", arguments="") for number in range(MOST_CALLS)]
-    pieces = {"tool_calls": [{"index": 1}] * 6_000}
-
-    def seconds(*before: dict[str, Any]) -> float:
-        reply = StreamedReply(str)
-        for delta in (call(index=1, id="first", name="add"), *before):
-            reply.feed(event({"choices": [{"index": 0, "delta": delta}]}))
-        started = time.process_time()
-        reply.feed(event({"choices": [{"index": 0, "delta": pieces}]}))
-        return time.process_time() - started
-
-    assert seconds(*many[1:]) < 5 * seconds() + 0.05
 
 
 def test_a_character_that_two_pieces_bring_is_whole_again() -> None:
