@@ -22,8 +22,6 @@ MODES = ("record", "replay", "cache")
 PAYER: ContextVar[str] = ContextVar("payer", default="")
 """The player: a trial of a run that can be broken off and resumed. What a trial asked before it was broken off it paid,
 so when it is played again it pays the same, once, though the cache answers."""
-SIMULATED = "simulated"
-"""Mark of a reply that a simulated model gave."""
 _LOOKED_AT = 200
 """Recorded requests that a miss is compared with."""
 
@@ -65,7 +63,7 @@ class Cassette(AnswerStore):
     @property
     def simulated(self) -> bool:
         """Whether a simulated model's reply is among those recorded."""
-        return any(SIMULATED in row["reply"] for rows in self.rows.values() for row in rows)
+        return any("simulated" in row["reply"] for rows in self.rows.values() for row in rows)
 
     def claim(self, key: str) -> Mapping[str, Any] | Future[None] | None:
         """The first recording of a request; or what to wait for, since somebody asks just that at this moment; or

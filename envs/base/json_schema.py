@@ -128,32 +128,33 @@ def _ready(text: str) -> _Ready:
     except ConfigError:
         raise
     except ValidationError as err:
-        raise ConfigError(_wrong(err)) from None
+        if err.kind.name != "format":
+            raise ConfigError(f"{_said(err, {}, 'it')} (read as draft 2020-12)") from None
+        raise ConfigError(
+            f"the pattern {err.instance!r:.80} cannot be read; write a regular expression without look-arounds and "
+            "back references, which could take for ever, and with few repeats"
+        ) from None
     except (RecursionError, ValueError):
         raise ConfigError("it is nested too deep to be read; name what repeats in $defs") from None
     return _Ready(made.is_valid, made.iter_errors, root, arguments, closer.ways)
 
 
-def _wrong(err: Any) -> str:
-    if err.kind.name == "format":
-        return (
-            f"the pattern {err.instance!r:.80} cannot be read; write a regular expression without look-arounds and "
-            "back references, which could take for ever, and with few repeats"
-        )
-    return f"{_said(err, {}, 'it')} (read as draft 2020-12)"
-
-
 # -- reading a schema --------------------------------------------------------------------------------------------------
 
 
-def _parts(schema: Schema, keywords: Iterable[str]) -> Iterator[tuple[str, Schema]]:
-    """The schemas that stand directly under these keywords, with the keyword. True and False are left out."""
+def _parts(schema: Schema, keywords: Iterable[str]) -> Iterator[tuple[str, str, Schema]]:
+    """The schemas that stand directly under these keywords, each with its keyword and the way to it. True and False are
+    left out."""
     for keyword in keywords:
         found = schema.get(keyword)
-        held = found.values() if keyword in _BY_NAME and isinstance(found, dict) else found
-        for part in [held] if isinstance(held, dict) else held if not isinstance(held, str | int | None) else ():
+        held: Iterable[tuple[str, object]] = [(keyword, found)]
+        if isinstance(found, list):
+            held = [(f"{keyword}/{place}", part) for place, part in enumerate(found)]
+        elif keyword in _BY_NAME and isinstance(found, dict):
+            held = [(f"{keyword}/{name}", part) for name, part in found.items()]
+        for way, part in held:
             if isinstance(part, dict):
-                yield keyword, part
+                yield keyword, way, part
 
 
 def _check_words(schema: Schema, at: str) -> None:
@@ -233,13 +234,10 @@ class _Closer:
         _as_read_here(schema)
         if "$ref" in schema:
             self._target(schema["$ref"], at)
-        for keyword, part in _parts(schema, (*_HERE, *_CONDITIONS, *_INSIDE, *_DEFINITIONS)):
-            held = schema[keyword]
-            steps = held.items() if keyword in _BY_NAME else enumerate(held) if isinstance(held, list) else ()
-            step = next((f"/{step}" for step, one in steps if one is part), "")
-            self._read(part, f"{at}/{keyword}{step}")
+        for _, way, part in list(_parts(schema, (*_HERE, *_CONDITIONS, *_INSIDE, *_DEFINITIONS))):
+            self._read(part, f"{at}/{way}")
         for keyword in _IN_TURN:
-            recursive = sum("$ref" in json.dumps(part) for _, part in _parts(schema, (keyword,)))
+            recursive = sum("$ref" in json.dumps(part) for _, _, part in _parts(schema, (keyword,)))
             self.ways = max(self.ways, recursive)
 
     def _target(self, reference: object, at: str) -> Schema:
@@ -261,7 +259,7 @@ class _Closer:
         """The schema and all that say, of the same value, what it must be."""
         found = [schema]
         for one in found:
-            parts = [part for _, part in _parts(one, _HERE)]
+            parts = [part for _, _, part in _parts(one, _HERE)]
             if "$ref" in one:
                 parts.append(self._target(one["$ref"], ""))
             found += [part for part in parts if all(part is not seen for seen in found)]
@@ -288,7 +286,7 @@ class _Closer:
 
     def _visit(self, schema: Schema) -> None:
         """Close the values inside, wherever they are described."""
-        for keyword, part in list(_parts(schema, (*_HERE, *_INSIDE, *_DEFINITIONS))):
+        for keyword, _, part in list(_parts(schema, (*_HERE, *_INSIDE, *_DEFINITIONS))):
             self._visit(part)
             if keyword in _INSIDE:
                 self._shut(part)
@@ -299,7 +297,7 @@ class _Closer:
             self._shut_copy(schema)
             return
         own = "properties" in schema or "patternProperties" in schema
-        others = [(key, part) for key, part in _parts(schema, _HERE) if self._describes(part)]
+        others = [(key, part) for key, _, part in _parts(schema, _HERE) if self._describes(part)]
         refers = "$ref" in schema and self._describes(self._target(schema["$ref"], ""))
         if not own and refers and not others:
             self._shut_copy(schema)
@@ -332,7 +330,9 @@ def _refusal(schema: _Ready, arguments: Mapping[str, Any], where: str) -> str:
     """Where, what was expected, what came: of the first argument that does not fit."""
     for name in schema.root.get("required", ()):
         if name not in arguments:
-            return _cut(f"{where} needs the argument {name!r:.60}{_choices(schema.arguments.get(name, {}))}")
+            choices = schema.arguments.get(name, {}).get("enum")
+            among = f", {_one_of(choices)}" if choices is not None else ""
+            return _cut(f"{where} needs the argument {name!r:.60}{among}")
     if schema.ways ** _depth(arguments) > _MOST_WAYS:
         return f"{where}: the arguments do not fit, and are too deep to say where; make them simpler"
     order = {name: index for index, name in enumerate(arguments)}
@@ -364,10 +364,6 @@ def _unexpected(misfit: Any) -> Sequence[str]:
 
 def _cut(text: str, most: int = MOST_TEXT) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-def _choices(schema: Mapping[str, Any]) -> str:
-    return f", {_one_of(schema['enum'])}" if "enum" in schema else ""
 
 
 def _one_of(values: Iterable[Any]) -> str:

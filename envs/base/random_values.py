@@ -1,14 +1,10 @@
-"""Arguments made up by chance: values that fit a tool's JSON schema.
-
-A simple schema is filled in as it stands. Any other is first made simple: references followed, one alternative chosen,
-patterns and formats replaced by texts that have them.
-"""
+"""Arguments made up by chance: values that fit a tool's JSON schema."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -34,109 +30,37 @@ _OF_FORMAT = {
 def random_value(schema: Mapping[str, Any], rng: random.Random) -> Any:
     """Something that fits; small numbers and short texts, so that what they ask for is soon done.
 
-    Negations and conditions are ignored where the schema is not simple; what must fit has to be checked.
+    Negations and conditions are ignored; what must fit has to be checked.
     """
-    return _simple(schema if _is_simple(schema) else _Simplifier(schema, rng).whole(schema, 0), rng)
+    return _Maker(schema, rng).value(schema, 0)
 
 
-def _simple(schema: Mapping[str, Any], rng: random.Random) -> Any:
-    if "enum" in schema:
-        return rng.choice(schema["enum"])
-    kind = schema.get("type", "string")
-    return _MAKERS[kind if isinstance(kind, str) else kind[0]](schema, rng)
-
-
-def _object(schema: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
-    parts, required = schema.get("properties", {}), schema.get("required", ())
-    return {name: _simple(parts[name], rng) for name in parts if name in required or rng.random() < 0.5}
-
-
-def _array(schema: Mapping[str, Any], rng: random.Random) -> list[Any]:
-    return [_simple(schema.get("items", {}), rng) for _ in range(min(2, schema.get("maxItems", 2)))]
-
-
-def _integer(schema: Mapping[str, Any], rng: random.Random) -> int:
-    low = math.ceil(schema.get("minimum", 0))
-    return rng.randint(low, min(low + 9, math.floor(schema.get("maximum", low + 9))))
-
-
-def _number(schema: Mapping[str, Any], rng: random.Random) -> float:
-    low = float(schema.get("minimum", 0.0))
-    return low + rng.random() * min(1.0, float(schema.get("maximum", low + 1.0)) - low)
-
-
-def _string(schema: Mapping[str, Any], rng: random.Random) -> str:
-    return " ".join(rng.choices(("river", "7", "größe", "of"), k=3))[: schema.get("maxLength", 20)]
-
-
-_MAKERS: Mapping[str, Callable[[Mapping[str, Any], random.Random], Any]] = {
-    "object": _object,
-    "array": _array,
-    "integer": _integer,
-    "number": _number,
-    "string": _string,
-    "boolean": lambda _schema, rng: rng.random() < 0.5,
-    "null": lambda _schema, _rng: None,
-}
-
-
-# -- any schema made simple --------------------------------------------------------------------------------------------
-
-
-_PLAIN = frozenset(
-    "type enum properties required additionalProperties items minimum maximum maxLength maxItems"
-    " description default title".split()
-)
-
-
-def _is_simple(schema: Any) -> bool:
-    """Whether values can be made of it as it stands."""
-    if not isinstance(schema, Mapping) or not _PLAIN.issuperset(schema):
-        return False
-    parts = [*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])]
-    return not isinstance(schema.get("additionalProperties"), Mapping) and all(map(_is_simple, parts))
-
-
-def _with_pattern(source: str, rng: random.Random) -> str:
-    """Some text that the pattern is found in, "" where chance does not hit on one."""
-    checker = Checker({"properties": {"text": {"pattern": source}}})
-    start = source.removeprefix("^")
-    plain = start[: next((at for at, sign in enumerate(start) if not (sign.isalnum() or sign in " _-")), len(start))]
-    for _ in range(_TRIES):
-        kinds = rng.choices(("0123456789", "abcxyz", "ABC", "-", " "), (8, 8, 2, 2, 1), k=rng.randint(1, 3))
-        text = plain * rng.randint(0, 1) + "".join(
-            "".join(rng.choices(kind, k=rng.randint(1, 5 if kind.isalnum() else 1))) for kind in kinds
-        )
-        try:
-            checker.check({"text": text}, "")
-        except ToolError:
-            continue
-        return text
-    return ""
-
-
-class _Simplifier:
-    """One schema, of which a simple one is made whose values mostly fit it."""
+class _Maker:
+    """Makes values of one schema. References are followed, and of alternatives one is chosen."""
 
     def __init__(self, root: Mapping[str, Any], rng: random.Random) -> None:
         self._root = root
         self._rng = rng
 
-    def whole(self, schema: Any, depth: int) -> dict[str, Any]:
-        if not isinstance(schema, Mapping):
-            return {}
-        merged = self._merged(schema, depth)
+    def value(self, schema: Any, depth: int) -> Any:
+        """Something that fits a part of the schema, so many levels down."""
+        merged = self._merged(schema, depth) if isinstance(schema, Mapping) else {}
         if "const" in merged:
-            return {"enum": [merged["const"]]}
+            return merged["const"]
         if "enum" in merged:
-            return {"enum": list(merged["enum"])}
+            return self._rng.choice(merged["enum"])
         kind = merged.get("type", "object" if "properties" in merged else "string")
         if not isinstance(kind, str):
-            kind = self._rng.choice(kind)
-        make = {"object": self._object, "array": self._array, "string": self._string}.get(kind)
-        if make is not None:
-            return make(merged, depth)
-        return self._number(merged, kind) if kind in ("integer", "number") else {"type": kind}
+            kind = kind[0]
+        if kind == "object":
+            return self._object(merged, depth)
+        if kind == "array":
+            return self._array(merged, depth)
+        if kind in ("integer", "number"):
+            return self._number(merged, kind)
+        if kind == "boolean":
+            return self._rng.random() < 0.5
+        return None if kind == "null" else self._text(merged)
 
     def _merged(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         """References followed, one alternative chosen, all parts put together."""
@@ -164,57 +88,74 @@ class _Simplifier:
         return found
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        required = list(schema.get("required", ()))
-        kept = {
-            name: self.whole(part, depth + 1)
-            for name, part in schema.get("properties", {}).items()
-            if name in required or depth <= _DEEP
-        }
-        unnamed: dict[str, Any] = {name: {} for name in required if name not in kept}
-        return {"type": "object", "properties": {**kept, **unnamed}, "required": required}
+        required, parts = schema.get("required", ()), schema.get("properties", {})
+        chance = 0.5 if depth <= _DEEP else 0.0
+        made = {}
+        for name, part in parts.items():
+            if name in required or self._rng.random() < chance:
+                made[name] = self.value(part, depth + 1)
+        return made | {name: self.value({}, depth + 1) for name in required if name not in parts}
 
-    def _array(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    def _array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
         items = schema.get("items", {})
         first = schema.get("prefixItems") or (items if isinstance(items, list) else ())
-        if first:
-            return {"enum": [[_simple(self.whole(part, depth + 1), self._rng) for part in first]]}
-        least = schema.get("minItems", 0)
-        if least == 0 and depth > _DEEP:
-            return {"type": "array", "maxItems": 0}
-        if least > 2 or schema.get("uniqueItems"):
-            return {"enum": [[_simple(self.whole(items, depth + 1), self._rng) for _ in range(least)]]}
-        made = {"type": "array", "items": self.whole(items, depth + 1)}
-        return {**made, "maxItems": schema["maxItems"]} if "maxItems" in schema else made
+        if not first:
+            least = schema.get("minItems", 0)
+            most = least if depth > _DEEP or schema.get("uniqueItems") else min(2, schema.get("maxItems", 2))
+            first = [items] * max(least, most)
+        return [self.value(part, depth + 1) for part in first]
 
-    def _string(self, schema: Mapping[str, Any], _depth: int) -> dict[str, Any]:
-        told = [*schema.get("examples", ()), *([schema["default"]] if "default" in schema else [])]
-        texts = [text for text in told if isinstance(text, str)]
-        if texts and ("pattern" in schema or "format" in schema):
-            return {"enum": texts}
-        if "pattern" in schema:
-            return {"enum": [_with_pattern(schema["pattern"], self._rng)]}
-        if schema.get("format") in _OF_FORMAT:
-            return {"enum": [_OF_FORMAT[schema["format"]]]}
-        if schema.get("minLength", 0) > 1:
-            return {"enum": ["river" * (schema["minLength"] // 5) + "lakes"[: schema["minLength"] % 5]]}
-        most = schema.get("maxLength")
-        return {"type": "string"} if most is None else {"type": "string", "maxLength": most}
+    def _text(self, schema: Mapping[str, Any]) -> str:
+        pattern, form, least = schema.get("pattern"), schema.get("format"), schema.get("minLength", 0)
+        if pattern or form:
+            told = [*schema.get("examples", ()), schema.get("default")]
+            if texts := [text for text in told if isinstance(text, str)]:
+                return self._rng.choice(texts)
+        if pattern:
+            return _with_pattern(pattern, self._rng)
+        if form in _OF_FORMAT:
+            return _OF_FORMAT[form]
+        if least > 1:
+            long: str = "river lakes " * (least // 12 + 1)
+            return long[:least]
+        return " ".join(self._rng.choices(("river", "7", "größe", "of"), k=3))[: schema.get("maxLength", 20)]
 
-    def _number(self, schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
-        low = self._bound(schema.get("minimum"), schema.get("exclusiveMinimum"), 1, kind)
-        high = self._bound(schema.get("maximum"), schema.get("exclusiveMaximum"), -1, kind)
-        if low is None and high is not None:
-            low = high - 1
+    def _number(self, schema: Mapping[str, Any], kind: str) -> float:
+        low = _bound(schema.get("minimum"), schema.get("exclusiveMinimum"), 1, kind)
+        high = _bound(schema.get("maximum"), schema.get("exclusiveMaximum"), -1, kind)
+        if low is None:
+            low = 0 if high is None else min(0, high - 1)
         if unit := schema.get("multipleOf"):
-            return {"enum": [unit * math.ceil((low or 0) / unit)]}
-        bounds = {"minimum": low, "maximum": high}
-        return {"type": kind, **{name: bound for name, bound in bounds.items() if bound is not None}}
+            return unit * math.ceil(low / unit)  # type: ignore[no-any-return]
+        if kind == "integer":
+            low = math.ceil(low)
+            return self._rng.randint(low, low + 9 if high is None else min(low + 9, math.floor(high)))
+        low = float(low)
+        return low + self._rng.random() * (1.0 if high is None else min(1.0, high - low))
 
-    @staticmethod
-    def _bound(bound: float | None, strict: float | bool | None, inwards: int, kind: str) -> float | None:
-        """The first number inside the bounds. Draft 4 says by true that the bound itself is strict."""
-        if strict is True:
-            bound, strict = None, bound
-        if strict is None or strict is False:
-            return bound
-        return math.floor(strict * inwards + 1) * inwards if kind == "integer" else strict + 0.001 * inwards
+
+def _bound(bound: float | None, strict: float | bool | None, inwards: int, kind: str) -> float | None:
+    """The first number inside the bounds. Draft 4 says by true that the bound itself is strict."""
+    if strict is True:
+        bound, strict = None, bound
+    if strict is None or strict is False:
+        return bound
+    return math.floor(strict * inwards + 1) * inwards if kind == "integer" else strict + 0.001 * inwards
+
+
+def _with_pattern(source: str, rng: random.Random) -> str:
+    """Some text that the pattern is found in, "" where chance does not hit on one."""
+    checker = Checker({"properties": {"text": {"pattern": source}}})
+    start = source.removeprefix("^")
+    plain = start[: next((at for at, sign in enumerate(start) if not (sign.isalnum() or sign in " _-")), len(start))]
+    for _ in range(_TRIES):
+        kinds = rng.choices(("0123456789", "abcxyz", "ABC", "-", " "), (8, 8, 2, 2, 1), k=rng.randint(1, 3))
+        text = plain * rng.randint(0, 1) + "".join(
+            "".join(rng.choices(kind, k=rng.randint(1, 5 if kind.isalnum() else 1))) for kind in kinds
+        )
+        try:
+            checker.check({"text": text}, "")
+        except ToolError:
+            continue
+        return text
+    return ""

@@ -270,9 +270,8 @@ def tool(function: Callable[..., Any] | None = None, /, *, bills: Sequence[str] 
     `@tool(bills=("tracking-service",))`.
     """
     if function is None:
-        if isinstance(bills, str):
-            raise ConfigError(f"bills is a list of items, got {bills!r}; write bills=({bills!r},)")
-        return lambda found: replace(tool(found), bills=tuple(bills), keyed_by=keyed_by)
+        given = bills if isinstance(bills, str) else tuple(bills)  # which Tool refuses
+        return lambda found: replace(tool(found), bills=given, keyed_by=keyed_by)
     hints = get_type_hints(function)
     marked = get_type_hints(function, include_extras=True)
     properties: dict[str, Any] = {}

@@ -4,12 +4,11 @@ takes."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import (
     Any,
     Literal,
-    NamedTuple,
     NotRequired,
     Required,
     TypeAlias,
@@ -33,13 +32,6 @@ _JSON_TYPES: Mapping[object, str] = {
     NoneType: "null",
 }
 _TAKEN = "str, int, float, bool, list, dict, Literal, None, Any, a dataclass or TypedDict, or several of them with |"
-
-
-class _Field(NamedTuple):
-    """One entry of a record."""
-
-    hint: Any
-    required: bool
 
 
 def schema_of(hint: Any, where: str, inside: tuple[Any, ...] = ()) -> dict[str, Any]:
@@ -89,22 +81,17 @@ def _says_something(hint: Any) -> bool:
     return (get_origin(hint) or hint) in (*_JSON_TYPES, Literal) or _is_record(hint)
 
 
-def _fields(record: Any) -> Iterator[tuple[str, _Field]]:
-    hints = get_type_hints(record)
+def _fields(record: Any) -> dict[str, tuple[Any, bool]]:
+    """The annotation of each entry of a record, and whether it must be there."""
+    hints, nothing = get_type_hints(record), dataclasses.MISSING
     if dataclasses.is_dataclass(record):
-        nothing = dataclasses.MISSING
-        for field in dataclasses.fields(record):
-            if field.init:
-                yield (
-                    field.name,
-                    _Field(hints[field.name], field.default is nothing and field.default_factory is nothing),
-                )
-        return
-    marked = get_type_hints(record, include_extras=True)
+        told = [one for one in dataclasses.fields(record) if one.init]
+        return {one.name: (hints[one.name], one.default is one.default_factory is nothing) for one in told}
+    marked, made = get_type_hints(record, include_extras=True), {}
     for name, hint in hints.items():
         mark = get_origin(marked[name])  # __required_keys__ alone does not know it where annotations are strings
-        required = mark is Required if mark in (Required, NotRequired) else name in record.__required_keys__
-        yield name, _Field(hint, required)
+        made[name] = hint, mark is Required if mark in (Required, NotRequired) else name in record.__required_keys__
+    return made
 
 
 def _record(record: Any, where: str, inside: tuple[Any, ...]) -> dict[str, Any]:
@@ -113,10 +100,9 @@ def _record(record: Any, where: str, inside: tuple[Any, ...]) -> dict[str, Any]:
             f"{where}: a {record.__name__} holds a {record.__name__}, which no annotation can say; make the Tool of a "
             "schema with $defs and $ref"
         )
-    fields = dict(_fields(record))
-    parts = {name: schema_of(field.hint, f"{where}.{name}", (*inside, record)) for name, field in fields.items()}
-    required = [name for name, field in fields.items() if field.required]
-    return {"type": "object", "properties": parts, "required": required}
+    fields = _fields(record)
+    parts = {name: schema_of(hint, f"{where}.{name}", (*inside, record)) for name, (hint, _) in fields.items()}
+    return {"type": "object", "properties": parts, "required": [name for name, (_, needed) in fields.items() if needed]}
 
 
 def _one_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -145,7 +131,11 @@ def _kinds(part: Mapping[str, Any]) -> list[str]:
 def builder_of(hint: Any) -> Build | None:
     """What makes dataclasses of an argument that its schema has taken; None where there are none in it."""
     if dataclasses.is_dataclass(hint) or is_typeddict(hint):
-        return _record_builder(hint)
+        builders = {name: build for name, (part, _) in _fields(hint).items() if (build := builder_of(part))}
+        make: Any = dict if is_typeddict(hint) else hint
+        if not builders and make is dict:
+            return None
+        return lambda value: make(**{n: builders[n](part) if n in builders else part for n, part in value.items()})
     if _is_union(hint):
         return _union_builder(hint)
     element = next(reversed(get_args(hint)), None)
@@ -155,14 +145,6 @@ def builder_of(hint: Any) -> Build | None:
     if get_origin(hint) is list:
         return lambda value: [build(item) for item in value]
     return lambda value: {name: build(item) for name, item in value.items()}
-
-
-def _record_builder(record: Any) -> Build | None:
-    builders = {name: build for name, field in _fields(record) if (build := builder_of(field.hint))}
-    if not builders and is_typeddict(record):
-        return None
-    make = dict if is_typeddict(record) else record
-    return lambda value: make(**{n: builders[n](part) if n in builders else part for n, part in value.items()})
 
 
 def _union_builder(hint: Any) -> Build | None:

@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from toolorchestra.envs.base.answer_grading import final_answer
 from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.models.endpoints import ANY, Endpoints
 from toolorchestra.envs.money.prices import PriceSheet, brief_offer, item_prices, offer_line
 from toolorchestra.envs.retrieval import Retriever, items_of
 from toolorchestra.envs.sandbox import Interpreter
-from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult, answer
+from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.code import Code, Computed
 from toolorchestra.envs.tools.mcp_servers import McpServer, tools_of
+from toolorchestra.envs.tools.question_material import Experts
 from toolorchestra.envs.tools.search import Search, SearchSettings, WebSearch
 from toolorchestra.envs.tools.tool_config import ToolConfig, ToolEntry
 
@@ -50,109 +52,63 @@ class Backends:
         return self.endpoints.priced(sheet, list(dict.fromkeys([*asked, *self.judges, *own])))
 
 
-@dataclass(frozen=True)
-class _Bench:
-    """What a builder works with."""
-
-    entry: ToolEntry
-    backends: Backends
-    model_of: Mapping[str, str]
-
-    @property
-    def search(self) -> Search:
-        backends, seconds = self.backends, self.entry.seconds or LOCAL_SECONDS
-        if backends.retriever is backends.web:
-            return WebSearch(backends.retriever, backends.search, seconds)
-        return Search(backends.retriever, backends.search, LOCAL_INDEX, seconds)
+Run = tuple[Callable[..., Any], dict[str, str], tuple[str, ...], bool]
+"""What runs, what is said of its arguments beside `model`, the other items billed, and whether it suspends."""
+_ANSWER = "Answer the question. Give the final answer alone inside <answer></answer>."
+ANSWER_CHARACTERS = 2000
 
 
-Builder = Callable[[_Bench], tuple[Callable[..., Any], dict[str, Any], tuple[str, ...], bool]]
-"""Gives run, the arguments' schemas beside `model`, the other items billed, and whether it suspends."""
+def _search(entry: ToolEntry, backends: Backends) -> Search:
+    seconds = entry.seconds or LOCAL_SECONDS
+    if backends.retriever is backends.web:
+        return WebSearch(backends.retriever, backends.search, seconds)
+    return Search(backends.retriever, backends.search, LOCAL_INDEX, seconds)
 
 
-def _text(description: str) -> dict[str, Any]:
-    return {"type": "string", "maxLength": 8000, "description": description}
+def _of_models(entry: ToolEntry, backends: Backends) -> Run:
+    """The run of a tool that offers models."""
+    experts = Experts(backends.models, {offer.alias: offer.model for offer in entry.offers})
+    search, code, suspends = _search(entry, backends), Code(backends.interpreter), backends.models.suspends
+
+    async def look_up(context: ToolContext, model: str) -> ToolResult:
+        return await search.written(context, experts, model)
+
+    async def compute(context: ToolContext, model: str) -> ToolResult:
+        return await code.written(context, experts, model)
+
+    async def ask(context: ToolContext, model: str, question: str = "") -> ToolResult:
+        """An expert answers; the agent decides what to do with it."""
+        said = await experts.say(context, model, "answer", _ANSWER, question)
+        return ToolResult(final_answer(said)[:ANSWER_CHARACTERS])
+
+    async def answer(context: ToolContext, model: str) -> ToolResult:
+        """An expert gives the final answer."""
+        result = await ask(context, model)
+        return result._replace(final=True, note=result.content)
+
+    runs: Mapping[str, Run] = {
+        "search": (look_up, {}, search.items, suspends or backends.retriever.suspends),
+        "enhance_reasoning": (compute, {}, (code.interpreter.item,), suspends or code.interpreter.suspends),
+        "ask": (ask, {"question": "Left out: the task itself is asked."}, (), suspends),
+        "answer": (answer, {}, (), suspends),
+    }
+    return runs[entry.kind]
 
 
-def _search(bench: _Bench) -> Any:
-    models, search = bench.backends.models, bench.search
+def _of_the_agent(entry: ToolEntry, backends: Backends) -> Run:
+    """The run of a tool that takes the agent's own query, program or answer."""
+    web = entry.kind == "web_search"
+    retriever, code = (web and backends.web) or backends.retriever, Code(backends.interpreter)
+    search = WebSearch(retriever, backends.search, entry.seconds) if web else _search(entry, backends)
 
-    async def run(context: ToolContext, model: str) -> Any:
-        return await search.written(context, models, bench.model_of[model])
+    def submit(_context: ToolContext, answer: str) -> ToolResult:
+        return ToolResult(answer, final=True, note=answer)
 
-    return run, {}, search.items, models.suspends or bench.backends.retriever.suspends
-
-
-def _enhance(bench: _Bench) -> Any:
-    models, code = bench.backends.models, Code(bench.backends.interpreter)
-
-    async def run(context: ToolContext, model: str) -> Any:
-        return await code.written(context, models, bench.model_of[model])
-
-    return run, {}, (bench.backends.interpreter.item,), models.suspends or bench.backends.interpreter.suspends
-
-
-def _answer(bench: _Bench) -> Any:
-    models = bench.backends.models
-
-    async def run(context: ToolContext, model: str) -> Any:
-        return await answer.answer(context, models, bench.model_of[model])
-
-    return run, {}, (), models.suspends
-
-
-def _ask(bench: _Bench) -> Any:
-    models = bench.backends.models
-
-    async def run(context: ToolContext, model: str, question: str = "") -> Any:
-        return await answer.ask(context, models, bench.model_of[model], question)
-
-    return run, {"question": _text("Left out: the task itself is asked.")}, (), models.suspends
-
-
-def _web_search(bench: _Bench) -> Any:
-    retriever = bench.backends.web or bench.backends.retriever
-    search = WebSearch(retriever, bench.backends.search, bench.entry.seconds)
-
-    async def run(context: ToolContext, query: str) -> Any:
-        return await search.asked(context, query)
-
-    return run, {"query": _text("What to search for.")}, search.items, retriever.suspends
-
-
-def _local_search(bench: _Bench) -> Any:
-    search = bench.search
-
-    async def run(context: ToolContext, query: str) -> Any:
-        return await search.asked(context, query)
-
-    return run, {"query": _text("What to search for.")}, search.items, bench.backends.retriever.suspends
-
-
-def _python(bench: _Bench) -> Any:
-    runner = Code(bench.backends.interpreter)
-
-    async def run(context: ToolContext, code: str) -> Any:
-        return await runner.given(context, code)
-
-    return run, {"code": _text("The program.")}, (bench.backends.interpreter.item,), bench.backends.interpreter.suspends
-
-
-def _submit(_bench: _Bench) -> Any:
-    return answer.submit, {"answer": _text("The final answer.")}, (), False
-
-
-_BUILDERS: Mapping[str, Builder] = {
-    "search": _search,
-    "enhance_reasoning": _enhance,
-    "answer": _answer,
-    "ask": _ask,
-    "web_search": _web_search,
-    "local_search": _local_search,
-    "python": _python,
-    "submit": _submit,
-}
-_OPTIONAL = {"ask": ("question",)}
+    if entry.kind == "python":
+        return code.given, {"code": "The program."}, (code.interpreter.item,), code.interpreter.suspends
+    if entry.kind == "submit":
+        return submit, {"answer": "The final answer."}, (), False
+    return search.asked, {"query": "What to search for."}, search.items, retriever.suspends
 
 
 def assemble(config: ToolConfig, sheet: PriceSheet, backends: Backends) -> Toolbox:
@@ -168,26 +124,29 @@ def assemble(config: ToolConfig, sheet: PriceSheet, backends: Backends) -> Toolb
 
 def _of_server(entry: ToolEntry, sheet: PriceSheet, backends: Backends) -> list[Tool]:
     """The tools of an MCP server, whose results experts are shown as those of programs are."""
+
+    def noted(run: Callable[..., Any]) -> Callable[..., Any]:
+        async def with_note(context: ToolContext, /, **arguments: Any) -> ToolResult:
+            result: ToolResult = await run(context, **arguments)
+            return result._replace(note=Computed(result.content))
+
+        return with_note
+
     server = McpServer(entry.mcp) if isinstance(entry.mcp, str) else entry.mcp
-    tools = [replace(one, run=_noted(one.run)) for one in tools_of(server, backends.cassette)]
+    tools = [replace(one, run=noted(one.run)) for one in tools_of(server, backends.cassette)]
     return list(Toolbox(tools).priced(sheet))
 
 
-def _noted(run: Callable[..., Any]) -> Callable[..., Any]:
-    async def noted(context: ToolContext, /, **arguments: Any) -> ToolResult:
-        result: ToolResult = await run(context, **arguments)
-        return result._replace(note=Computed(result.content))
-
-    return noted
-
-
 def _tool(entry: ToolEntry, config: ToolConfig, sheet: PriceSheet, backends: Backends) -> Tool:
-    bench = _Bench(entry, backends, {o.alias: o.model for o in entry.offers})
-    run, properties, items, suspends = _BUILDERS[entry.kind](bench)
+    run, said, items, suspends = (_of_models if entry.offers else _of_the_agent)(entry, backends)
+    properties: dict[str, Any] = {
+        name: {"type": "string", "maxLength": 8000, "description": text} for name, text in said.items()
+    }
+    required = [name for name in properties if name != "question"]
     if entry.offers:
         aliases = [o.alias for o in entry.offers]
         properties = {"model": {"type": "string", "enum": aliases, "description": "Which model."}, **properties}
-    required = [name for name in properties if name not in _OPTIONAL.get(entry.kind, ())]
+        required = ["model", *required]
     models = tuple(dict.fromkeys(o.model for o in entry.offers))
     sheet.require_tokens(models, f"tool {entry.name!r}")
     sheet.require(items, f"tool {entry.name!r}")

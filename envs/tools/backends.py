@@ -42,6 +42,7 @@ from toolorchestra.envs.tools.assemble import Backends
 from toolorchestra.envs.tools.cassette_backends import RecordedInterpreter, RecordedModels, RecordedRetriever
 
 if TYPE_CHECKING:
+    from toolorchestra.envs.models.openai import OpenAiModels
     from toolorchestra.envs.retrieval.embeddings import ServedEmbedder
 
 EXAMPLE = """\
@@ -198,9 +199,17 @@ class Backing:
         if wanted.mode and not wanted.cassette:
             raise ConfigError(f"{wanted.where}: a cassette of mode {wanted.mode!r} needs a path")
         replayed = wanted.mode == "replay"
-        self._models = _models(wanted) if wanted.endpoints and not replayed else None
+        self._models: OpenAiModels | None = None
+        if wanted.endpoints and not replayed:
+            from toolorchestra.envs.models.openai import OpenAiModels
+
+            self._models = OpenAiModels(wanted.endpoints)
         self._retriever = _index(wanted) if wanted.index not in ("", EMBEDDED) and not replayed else None
-        self._web = _web(wanted) if wanted.web and not replayed else None
+        self._web: Retriever | None = None
+        if wanted.web and not replayed:
+            from toolorchestra.envs.retrieval.remote import Service, Tavily
+
+            self._web = Tavily(Service(base_url=wanted.web_url) if wanted.web_url else Service())
         self._interpreter = _sandbox(wanted) if wanted.sandbox and not replayed else None
 
     def simulates(self, experts: Sequence[str]) -> bool:
@@ -266,28 +275,19 @@ class Backing:
 
     async def check(self) -> None:
         """Ask every endpoint whether it is there. Raises ConfigError where a model has none that answers."""
-        check = getattr(self._models, "check", None)
-        if check is not None:
-            await check()
+        if self._models is not None:
+            await self._models.check()
 
     async def aclose(self) -> None:
         """Close the connections to models that belong to the running loop, before it ends."""
-        close = getattr(self._models, "aclose", None)
-        if close is not None:
-            await close()
+        if self._models is not None:
+            await self._models.aclose()
 
     def close(self) -> None:
         """End what runs: the sandbox's server."""
         close = getattr(self._interpreter, "close", None)
         if close is not None:
             close()
-
-
-def _models(wanted: NamedBackends) -> ChatModel:
-    from toolorchestra.envs.models.openai import OpenAiModels
-
-    assert wanted.endpoints is not None
-    return OpenAiModels(wanted.endpoints)
 
 
 def _index(wanted: NamedBackends) -> Retriever:
@@ -309,12 +309,6 @@ def served_embedder(wanted: NamedBackends, name: str) -> ServedEmbedder:
     served, ends = wanted.endpoints.served(name), wanted.endpoints.endpoints
     servers = [EmbeddingServer(ends[one].base_url, ends[one].key_env, ends[one].in_flight) for one in served.endpoints]
     return ServedEmbedder(name, servers, served.model, served.deadline_seconds, served.retries, served.extra)
-
-
-def _web(wanted: NamedBackends) -> Retriever:
-    from toolorchestra.envs.retrieval.remote import Service, Tavily
-
-    return Tavily(Service(base_url=wanted.web_url) if wanted.web_url else Service())
 
 
 def _sandbox(wanted: NamedBackends) -> Interpreter:

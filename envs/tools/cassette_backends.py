@@ -8,28 +8,38 @@ may differ. From a cache nothing is billed: the run that asked first has paid.
 from __future__ import annotations
 
 import asyncio
-import math
-import numbers
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, TypeVar
 
+from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.answer_store import digest
-from toolorchestra.envs.base.cassette import SIMULATED, Cassette
+from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
-from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.models import DEFAULT_LIMITS, ChatModel, ChatRequest, Completion, ContextLimits, ask, limits_of
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.models.simulated import SimulatedModels
 from toolorchestra.envs.money.ledger import Bill
-from toolorchestra.envs.money.prices import Tokens, Usage
+from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.retrieval import CachedHits, Hit, Retriever, items_of
 from toolorchestra.envs.sandbox import Execution, Interpreter
 
 _ABOUT = "about"
-Live = Callable[[], Awaitable[Mapping[str, Any]]]
+_LEFT_OUT = ("usages", "error", "message", "cut", "simulated")
+"""Not written where there is nothing to say."""
+Kept = TypeVar("Kept", bound="RecordedReply")
+Told = TypeVar("Told")
+Live = Callable[[], Awaitable[Kept]]
+
+
+@dataclass(frozen=True)
+class RecordedReply:
+    """What a cassette holds of any reply: what was booked, and the error that it was, if it was one."""
+
+    usages: tuple[Usage, ...] = ()
+    error: Literal["ToolError", "Outage"] | None = None
+    message: str = ""
 
 
 class Tape:
@@ -39,8 +49,8 @@ class Tape:
         self.kind, self.cassette, self.suspends = kind, cassette, suspends
 
     async def play(
-        self, request: Mapping[str, Any], live: Live, bill: Bill, *, varies: bool
-    ) -> tuple[Mapping[str, Any], bool]:
+        self, shape: type[Kept], request: Mapping[str, Any], live: Live[Kept], bill: Bill, *, varies: bool
+    ) -> tuple[Kept, bool]:
         """The reply, and whether it comes from a cache. `varies`: the same request may be answered differently. What a
         live call books on `bill`, a part of its caller's, is recorded with it; what a replayed one booked is booked
         there again."""
@@ -49,13 +59,13 @@ class Tape:
             row = self.cassette.next(key) if varies else self.cassette.first(key)
             if row is None:
                 raise self.cassette.miss(self.kind, request)
-            return self._unless_error(row["reply"], bill), False
+            return self._again(shape, row["reply"], bill), False
         if varies and self.cassette.mode == "record":
             return await self._fresh(key, request, live, bill), False
         while (known := self.cassette.claim(key)) is not None:
             if not isinstance(known, Future):
                 cached = self.cassette.mode == "cache" and not self.cassette.owes(key)
-                return self._unless_error(known["reply"], Bill() if cached else bill), cached
+                return self._again(shape, known["reply"], Bill() if cached else bill), cached
             if self.suspends:
                 await asyncio.wrap_future(known)
             else:
@@ -65,88 +75,73 @@ class Tape:
         finally:
             self.cassette.release(key)
 
-    async def _fresh(self, key: str, request: Mapping[str, Any], live: Live, bill: Bill) -> Mapping[str, Any]:
+    async def _fresh(self, key: str, request: Mapping[str, Any], live: Live[Kept], bill: Bill) -> Kept:
         try:
-            reply = {**await live(), **_booked_on(bill)}
+            made = await live()
         except (ToolError, Outage) as err:
             if self.cassette.mode == "record":
                 error = {"error": type(err).__name__, "message": str(err), **_booked_on(bill)}
                 self.cassette.keep(self.kind, key, request, error)
             raise
-        self.cassette.keep(self.kind, key, request, reply)
-        return reply
+        said = {name: part for name, part in asdict(made).items() if part or name not in _LEFT_OUT}
+        self.cassette.keep(self.kind, key, request, {**said, **_booked_on(bill)})
+        return made
 
-    def _unless_error(self, reply: Mapping[str, Any], bill: Bill) -> Mapping[str, Any]:
-        with self.reading():
-            one = [reply[key] for key in ("usage",) if key in reply]  # before there were more
-            usages = [_usage_in(row) for row in reply.get("usages") or one]
-            kind = {"ToolError": ToolError, "Outage": Outage}[reply["error"]] if "error" in reply else None
-            message = _text(reply["message"]) if kind else ""
-        for usage in usages:
+    def _again(self, shape: type[Kept], reply: Mapping[str, Any], bill: Bill) -> Kept:
+        made = self._read(shape, reply)
+        for usage in made.usages:
             bill.add(usage)
-        if kind:
-            raise kind(message)
-        return reply
+        if made.error:
+            raise {"ToolError": ToolError, "Outage": Outage}[made.error](made.message)
+        return made
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """A recording of another shape than this suite writes is one sentence, whatever is wrong with it."""
-        try:
-            yield
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as err:
-            raise ConfigError(
-                f"cassette {self.cassette.path}: a recorded {self.kind} reply is not as it was written "
-                f"({type(err).__name__}: {err!s:.100}); record it anew"
-            ) from None
+    def _read(self, shape: type[Told], reply: object) -> Told:
+        return shapes.read(shape, reply, f"cassette {self.cassette.path}, a recorded {self.kind} reply")
 
-    def about(self, facts: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """What the live backend says of itself, kept with the recording."""
+    @property
+    def knows_about(self) -> bool:
+        """Whether the live backend said something of itself."""
+        return self.cassette.first(digest(_ABOUT, {"of": self.kind})) is not None
+
+    def about(self, shape: type[Told], facts: Mapping[str, Any] | None) -> Told:
+        """What the live backend says of itself, kept with the recording; of a replay, what it said."""
         request = {"of": self.kind}
         key = digest(_ABOUT, request)
         row = self.cassette.first(key)
         if facts is None:
             if row is None:
                 raise ConfigError(f"{self.cassette.path} holds no {self.kind} recording; record one with that backend")
-            return dict(row["reply"])
+            return self._read(shape, row["reply"])
         if row is None or row["reply"] != facts:
             self.cassette.keep(_ABOUT, key, request, facts)
-        return facts
+        return self._read(shape, facts)
 
 
 def _booked_on(bill: Bill) -> dict[str, Any]:
     return {"usages": [{**u._asdict(), "tokens": list(u.tokens)} for u in bill.usages]} if bill.usages else {}
 
 
-def _usage_in(row: Any) -> Usage:
-    """A recorded usage. Raises what a row of another shape makes it raise."""
-    into, cached, out, thought = row["tokens"]
-    made = Usage(**{**row, "tokens": Tokens(into, cached, out, thought)})
-    counts = (*made.tokens, made.units)
-    if not (type(made.item) is type(made.role) is str and all(type(n) is int and n >= 0 for n in counts)):
-        raise TypeError("a usage has an item, a role, and counts from 0 up")
-    if not (isinstance(made.seconds, int | float) and 0 <= made.seconds < math.inf):
-        raise TypeError("seconds are a number from 0 up")
-    return made
+@dataclass(frozen=True)
+class _RecordedText(RecordedReply):
+    text: str = ""
+    cut: bool = False
+    simulated: bool = False
+    """Whether a simulated model gave it."""
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"a text expected, got {type(value).__name__}")
-    return value
+@dataclass(frozen=True)
+class _RecordedHits(RecordedReply):
+    hits: tuple[Hit, ...] = ()
 
 
-def _hit(row: Any) -> Hit:
-    passage, score = row
-    if not (isinstance(score, numbers.Real) and all(isinstance(part, str) for part in passage.values())):
-        raise TypeError("a hit is a passage of texts with a number")
-    return Hit(Passage(**passage), score)  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class _RecordedEnd(RecordedReply):
+    """How a program ended."""
 
-
-def _execution(row: Any) -> Execution:
-    made = Execution(_text(row["stdout"]), _text(row["stderr"]), row["exit_status"], row["seconds"])
-    if not (type(made.exit_status) is int and isinstance(made.seconds, int | float) and 0 <= made.seconds < math.inf):
-        raise TypeError("a program ends with a whole number, after seconds from 0 up")
-    return made
+    stdout: str = ""
+    stderr: str = ""
+    exit_status: int = 0
+    seconds: float = 0.0
 
 
 class RecordedModels:
@@ -175,22 +170,24 @@ class RecordedModels:
             "attempt": request.attempt, "messages": [dict(m) for m in request.messages],
             "tools": [t["function"]["name"] for t in request.tools],
         }  # fmt: skip
-
         bill = request.bill.part()
 
-        async def live() -> Mapping[str, Any]:
+        async def live() -> _RecordedText:
             if self.live is None:
                 raise ConfigError("no live model backend; name endpoints, or replay a cassette")
             said = await ask(self.live, replace(request, bill=bill))
-            marks = {"cut": said.cut, SIMULATED: isinstance(self.live, SimulatedModels)}
-            return {"text": said.text, **{name: True for name, holds in marks.items() if holds}}
+            return _RecordedText(text=said.text, cut=said.cut, simulated=isinstance(self.live, SimulatedModels))
 
-        reply, cached = await self._tape.play(asked, live, bill, varies=True)
-        free = Usage(request.model, request.role)
-        with self._tape.reading():
-            text = _text(reply["text"])
-        used = free if cached or not bill.usages else bill.usages[-1]
-        return Completion(text, used, reply.get("cut") is True, booked=True)
+        reply, cached = await self._tape.play(_RecordedText, asked, live, bill, varies=True)
+        used = Usage(request.model, request.role) if cached or not bill.usages else bill.usages[-1]
+        return Completion(reply.text, used, reply.cut, booked=True)
+
+
+@dataclass(frozen=True)
+class _RecordedIndex:
+    """What a retriever says of itself: the price sheet's items that a search may use."""
+
+    items: tuple[str, ...]
 
 
 class RecordedRetriever:
@@ -200,31 +197,34 @@ class RecordedRetriever:
         self.live = live
         self.suspends = live is not None and live.suspends and cassette.mode != "replay"
         self._tape = Tape(kind, cassette, self.suspends)
-        self.items = items_of(live) or self._recorded_items()
-        if live is not None and self.items and cassette.mode != "replay":
-            self._tape.about({"items": list(self.items)})
-
-    def _recorded_items(self) -> tuple[str, ...]:
-        row = self._tape.cassette.first(digest(_ABOUT, {"of": self._tape.kind}))
-        if self.live is not None or row is None:
-            return ()
-        with self._tape.reading():
-            return tuple(_text(item) for item in row["reply"]["items"])
+        self.items = items_of(live)
+        if self.items and cassette.mode != "replay":
+            self._tape.about(_RecordedIndex, {"items": list(self.items)})
+        elif live is None and self._tape.knows_about:
+            self.items = self._tape.about(_RecordedIndex, None).items
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """The passages found for a query, from the cassette or from the live retriever."""
         part = (bill or Bill()).part()
 
-        async def live() -> Mapping[str, Any]:
+        async def live() -> _RecordedHits:
             if self.live is None:
                 raise ConfigError("no live retriever; name an index, or replay a cassette")
-            hits = await self.live.search(query, top_k, part)
-            return {"hits": [[asdict(h.passage), h.score] for h in hits]}
+            return _RecordedHits(hits=tuple(await self.live.search(query, top_k, part)))
 
-        reply, cached = await self._tape.play({"query": query, "top_k": top_k}, live, part, varies=False)
-        with self._tape.reading():
-            hits = [_hit(row) for row in reply["hits"]]
-        return CachedHits(hits) if cached else hits
+        asked = {"query": query, "top_k": top_k}
+        reply, cached = await self._tape.play(_RecordedHits, asked, live, part, varies=False)
+        return CachedHits(reply.hits) if cached else list(reply.hits)
+
+
+@dataclass(frozen=True)
+class _RecordedInterpreter:
+    """What an interpreter says of itself."""
+
+    describe: str
+    item: str
+    sessions: bool
+    has_folder: bool = False
 
 
 @dataclass
@@ -236,12 +236,6 @@ class _InterpreterSession:
     asked: int = 0
     unrun: dict[int, str] = field(default_factory=dict)
     """The programs that the interpreter has not seen, since the tape answered them, by their number."""
-
-    def ask(self, code: str) -> int:
-        """Keep a program until it is known whether the tape answers it. Gives its number."""
-        self.asked += 1
-        self.unrun[self.asked] = code
-        return self.asked
 
     def take(self, number: int) -> list[str]:
         """What the interpreter has to run before a program; with it, none of them is asked for again."""
@@ -262,11 +256,8 @@ class RecordedInterpreter:
         facts = None if live is None else {"describe": live.describe, "item": live.item, "sessions": keeps}
         if facts is not None and getattr(live, "has_folder", False):
             facts["has_folder"] = True
-        about = self._tape.about(facts if cassette.mode != "replay" else None)
-        with self._tape.reading():
-            self._describe, self._item = _text(about["describe"]), _text(about["item"])
-            self._keeps = bool(about["sessions"])
-            self.has_folder = about.get("has_folder") is True
+        self._about = self._tape.about(_RecordedInterpreter, facts if cassette.mode != "replay" else None)
+        self.has_folder = self._about.has_folder
         self._sessions: dict[str, _InterpreterSession] = {}
 
     def end_session(self, session: str) -> None:
@@ -278,31 +269,31 @@ class RecordedInterpreter:
 
     @property
     def describe(self) -> str:
-        return self._describe
+        return self._about.describe
 
     @property
     def item(self) -> str:
-        return self._item
+        return self._about.item
 
     async def run(self, code: str, session: str = "") -> Execution:
         """What a program gave, from the cassette or from the live interpreter."""
         asked = {"code": code}
         kept, number = _InterpreterSession(), 0
-        if self._keeps and session:
+        if self._about.sessions and session:
             kept = self._sessions.setdefault(session, kept)
             asked["before"] = kept.before
             kept.before = digest("before", asked)
-            number = kept.ask(code)
+            number = kept.asked = kept.asked + 1
+            kept.unrun[number] = code  # until it is known whether the tape answers it
 
-        async def live() -> Mapping[str, Any]:
+        async def live() -> _RecordedEnd:
             if self.live is None:
                 raise ConfigError("no live sandbox; name one, or replay a cassette")
-            return (await _last_of(self.live, [*kept.take(number), code], session))._asdict()
+            done = await _last_of(self.live, [*kept.take(number), code], session)
+            return _RecordedEnd(**done._asdict())
 
-        reply, cached = await self._tape.play(asked, live, Bill(), varies=False)
-        with self._tape.reading():
-            done = _execution(reply)
-        return done._replace(seconds=0.0) if cached else done
+        reply, cached = await self._tape.play(_RecordedEnd, asked, live, Bill(), varies=False)
+        return Execution(reply.stdout, reply.stderr, reply.exit_status, 0.0 if cached else reply.seconds)
 
 
 async def _last_of(live: Interpreter, programs: Sequence[str], session: str) -> Execution:

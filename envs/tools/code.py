@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolorchestra.envs.base.types import Question
-from toolorchestra.envs.models import ChatModel, ChatRequest, ask, limits_of
 from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.sandbox import Interpreter
 from toolorchestra.envs.tools import ToolContext, ToolResult
-from toolorchestra.envs.tools.question_material import QuestionMaterial, brief
+from toolorchestra.envs.tools.question_material import Experts
 
 SHOWN_CHARACTERS = 2000
 MOST_FILE_CHARACTERS = 900_000
@@ -51,13 +50,9 @@ class Code:
     def __init__(self, interpreter: Interpreter) -> None:
         self.interpreter = interpreter
 
-    async def written(self, context: ToolContext, models: ChatModel, model: str) -> ToolResult:
+    async def written(self, context: ToolContext, experts: Experts, alias: str) -> ToolResult:
         """A model writes the program."""
-        material: QuestionMaterial = context.world
-        messages = brief(material, _WRITE_CODE, limits=limits_of(models, model))
-        request = ChatRequest(model, "code", messages, context.seed, context.turn, material.question, bill=context.bill)
-        completion = await ask(models, request)
-        blocks = _FENCE.findall(completion.text)
+        blocks = _FENCE.findall(await experts.say(context, alias, "code", _WRITE_CODE))
         if not blocks:
             return ToolResult("The model wrote no program.", note=Computed(""))
         return await self.given(context, blocks[-1])

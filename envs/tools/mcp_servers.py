@@ -14,8 +14,8 @@ import os
 import shlex
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple, TextIO
@@ -26,7 +26,7 @@ from toolorchestra.envs.base.secrets import Secrets
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
-from toolorchestra.envs.tools.cassette_backends import Tape
+from toolorchestra.envs.tools.cassette_backends import RecordedReply, Tape
 
 TOLD_CHARACTERS = 300
 RESULT_CHARACTERS = 20_000
@@ -71,6 +71,17 @@ class Listed(NamedTuple):
     schema: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class _RecordedListing:
+    tools: tuple[Listed, ...]
+
+
+@dataclass(frozen=True)
+class _RecordedResult(RecordedReply):
+    text: str = ""
+    seconds: float = 0.0
+
+
 def mcp_tools(mcp: str, *, cassette: Cassette | None = None, **settings: Any) -> list[Tool]:
     """The tools of an MCP server, for a Toolbox. `settings` are those of McpServer."""
     if isinstance(settings.get("only"), list):
@@ -91,7 +102,7 @@ def _tool(server: McpServer, listed: Listed, live: _Connections | None, cassette
     """One of them. Where there is a cassette, it is recorded on, or replayed from there."""
     tape = Tape(f"mcp {server.mcp}", cassette, suspends=True) if cassette is not None else None
 
-    async def call(context: ToolContext, arguments: Mapping[str, Any], bill: Bill) -> dict[str, Any]:
+    async def call(context: ToolContext, arguments: Mapping[str, Any], bill: Bill) -> _RecordedResult:
         assert live is not None
         began = time.monotonic()
         try:
@@ -100,17 +111,18 @@ def _tool(server: McpServer, listed: Listed, live: _Connections | None, cassette
             seconds = round(time.monotonic() - began, 3)
             if server.bills:
                 bill.add(Usage(server.bills, "tool", units=1, seconds=seconds))
-        return {"text": text, "seconds": seconds}
+        return _RecordedResult(text=text, seconds=seconds)
 
     async def run(context: ToolContext, /, **arguments: Any) -> ToolResult:
         if tape is None:
-            reply: Mapping[str, Any] = await call(context, arguments, context.bill)
+            reply = await call(context, arguments, context.bill)
         else:
             bill = context.bill.part()
             request = {"tool": listed.name, "arguments": dict(arguments)}
-            reply, _ = await tape.play(request, lambda: call(context, arguments, bill), bill, varies=True)
-        with tape.reading() if tape is not None else nullcontext():
-            return ToolResult(str(reply["text"]), seconds=float(reply["seconds"]))
+            reply, _ = await tape.play(
+                _RecordedResult, request, lambda: call(context, arguments, bill), bill, varies=True
+            )
+        return ToolResult(reply.text, seconds=reply.seconds)
 
     return Tool(
         f"{server.prefix}{listed.name}",
@@ -179,6 +191,9 @@ class _Connection:
 
     async def call(self, name: str, arguments: Mapping[str, Any], episode: str) -> str:
         client = await asyncio.shield(self._ready)
+        from mcp import MCPError
+        from mcp.types import INVALID_PARAMS
+
         if self.broken:
             raise Outage(f"the MCP server {_shown(self._server)} has broken off, with the episode's state")
         try:
@@ -188,11 +203,11 @@ class _Connection:
             late = f"did not answer in {self._server.call_seconds:g} s"
             raise Outage(f"{name} of {_shown(self._server)} {late}") from None
         except Exception as err:  # noqa: BLE001 - the SDK raises what its transports raise
-            if refusal := _refusal(err):
-                raise ToolError(refusal) from None
+            if isinstance(err, MCPError) and err.error.code == INVALID_PARAMS:
+                raise ToolError(str(err)) from None
             self.broken = True
             raise _outage(self._server, err, "broke off") from None
-        text = _text_of(result)
+        text = "\n".join(part.text if part.type == "text" else f"[{part.type}]" for part in result.content)
         if result.is_error:
             raise ToolError(text[:RESULT_CHARACTERS] or f"{name} failed")
         return text[:RESULT_CHARACTERS]
@@ -203,20 +218,6 @@ class _Connection:
             self._loop.call_soon_threadsafe(self._over.set)
         except RuntimeError:  # its loop is closed, and the connection with it
             return
-
-
-def _text_of(result: Any) -> str:
-    """A result's texts; of other content its kind."""
-    said = [str(part.text) if part.type == "text" else f"[{part.type}]" for part in result.content]
-    return "\n".join(said)
-
-
-def _refusal(err: BaseException) -> str:
-    """What the server says of arguments that it does not take; "" for anything else."""
-    from mcp import MCPError
-    from mcp.types import INVALID_PARAMS
-
-    return str(err) if isinstance(err, MCPError) and err.error.code == INVALID_PARAMS else ""
 
 
 def _outage(server: McpServer, err: BaseException, what: str) -> Outage:
@@ -234,12 +235,7 @@ def _shown(server: McpServer) -> str:
 
 def _secrets(server: McpServer) -> Secrets:
     taken = [name[1:] for name in server.environment.values() if name.startswith("$")]
-    return Secrets.of([os.environ.get(name, "") for name in (*taken, server.bearer)], [])
-
-
-def _environment(server: McpServer) -> dict[str, str]:
-    given = server.environment.items()
-    return {name: os.environ.get(value[1:], "") if value.startswith("$") else value for name, value in given}
+    return Secrets(*(os.environ.get(name, "") for name in (*taken, server.bearer)))
 
 
 def _client(server: McpServer) -> Any:
@@ -252,8 +248,10 @@ def _client(server: McpServer) -> Any:
     if server.mcp.startswith(("http://", "https://")):
         return mcp.Client(_transport(server) if server.bearer else server.mcp)
     command, *arguments = shlex.split(server.mcp)
-    safe = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
-    started = mcp.StdioServerParameters(command=command, args=arguments, env={**safe, **_environment(server)})
+    given = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    for name, value in server.environment.items():
+        given[name] = os.environ.get(value[1:], "") if value.startswith("$") else value
+    started = mcp.StdioServerParameters(command=command, args=arguments, env=given)
     return mcp.Client(stdio_client(started, _unheard()))
 
 
@@ -277,48 +275,39 @@ def _transport(server: McpServer) -> Any:
 
 # -- what there is to call ---------------------------------------------------------------------------------------------
 
-_asked: dict[Any, list[Listed]] = {}
+_asked: dict[Any, Sequence[Listed]] = {}
 
 
-def _listed(server: McpServer, cassette: Cassette | None) -> list[Listed]:
+def _listed(server: McpServer, cassette: Cassette | None) -> Sequence[Listed]:
     tape = Tape(f"mcp {server.mcp}", cassette) if cassette is not None else None
     if tape is not None and tape.cassette.mode == "replay":
-        with tape.reading():
-            return [Listed(**row) for row in tape.about(None)["tools"]]
+        return tape.about(_RecordedListing, None).tools
     key = (server.mcp, server.bearer, tuple(sorted(server.environment.items())))
     found = _asked.get(key)
     if found is None:
         found = _asked[key] = _ask(server)
     if tape is not None:
-        tape.about({"tools": [one._asdict() for one in found]})
+        tape.about(_RecordedListing, {"tools": [one._asdict() for one in found]})
     return found
 
 
 def _ask(server: McpServer) -> list[Listed]:
     """Ask it, on a loop of its own: tools are listed before there is any. Raises ConfigError."""
-    made: list[Any] = []
 
-    async def ask() -> None:
+    async def ask() -> list[Any]:
         async with asyncio.timeout(server.connect_seconds), _client(server) as client:
             page = await client.list_tools()
-            made.extend(page.tools)
+            made = [*page.tools]
             while page.next_cursor:
                 page = await client.list_tools(cursor=page.next_cursor)
-                made.extend(page.tools)
+                made += page.tools
+            return made
 
-    problem: list[BaseException] = []
-
-    def alone() -> None:
-        try:
-            asyncio.run(ask())
-        except BaseException as err:  # noqa: BLE001 - raised below, in the thread that wants to know
-            problem.append(err)
-
-    thread = threading.Thread(target=alone, name="toolorchestra-mcp")
-    thread.start()
-    thread.join()
-    if problem:
-        if isinstance(problem[0], ConfigError):
-            raise problem[0]
-        raise ConfigError(f"{_outage(server, problem[0], 'cannot be asked for its tools')}; start it, or mend `mcp`")
+    try:
+        with ThreadPoolExecutor(1) as pool:  # this thread may run a loop already
+            made = pool.submit(lambda: asyncio.run(ask())).result()
+    except ConfigError:
+        raise
+    except BaseException as err:  # noqa: BLE001 - the SDK raises what its transports raise
+        raise ConfigError(f"{_outage(server, err, 'cannot be asked for its tools')}; start it, or mend `mcp`") from None
     return [Listed(one.name, one.description or "", one.input_schema) for one in made]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from toolorchestra.envs.base.types import Message, Passage, Question, Transcript
-from toolorchestra.envs.models import DEFAULT_LIMITS, ContextLimits
+from toolorchestra.envs.base.types import Message, Passage, Question
+from toolorchestra.envs.models import DEFAULT_LIMITS, ChatModel, ChatRequest, ContextLimits, Purpose, ask, limits_of
 from toolorchestra.envs.models.simulated import RESULT_MARK
+from toolorchestra.envs.tools import ToolContext
 
 
 class QuestionMaterial(Protocol):
@@ -34,11 +35,21 @@ def _plain(text: str) -> str:
     return " ".join(text.replace(RESULT_MARK, " ").split())
 
 
-def brief(
-    material: QuestionMaterial, instruction: str, question: str = "", limits: ContextLimits = DEFAULT_LIMITS
-) -> Transcript:
-    """What an expert is shown: the instruction, the material, the question."""
-    found = gathered(material, limits)
-    asked = _plain(question) or material.question.text
-    body = f"{found}\n\nQuestion: {asked}" if found else f"Question: {asked}"
-    return (Message(role="system", content=instruction), Message(role="user", content=body))
+class Experts(NamedTuple):
+    """The models behind a tool's aliases, which see everything gathered."""
+
+    models: ChatModel
+    model_of: Mapping[str, str]
+
+    async def say(
+        self, context: ToolContext, alias: str, purpose: Purpose, instruction: str, question: str = ""
+    ) -> str:
+        """What one of them replies to the instruction, the material and the question."""
+        material: QuestionMaterial = context.world
+        model, truth = self.model_of[alias], material.question
+        found = gathered(material, limits_of(self.models, model))
+        asked = f"Question: {_plain(question) or truth.text}"
+        shown = f"{found}\n\n{asked}" if found else asked
+        messages = (Message(role="system", content=instruction), Message(role="user", content=shown))
+        request = ChatRequest(model, purpose, messages, context.seed, context.turn, truth, bill=context.bill)
+        return (await ask(self.models, request)).text

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from toolorchestra.envs.base.types import Passage
-from toolorchestra.envs.models import ChatModel, ChatRequest, ask, limits_of
 from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.retrieval import CachedHits, Retriever, items_of
 from toolorchestra.envs.tools import ToolContext, ToolResult
-from toolorchestra.envs.tools.question_material import QuestionMaterial, brief
+from toolorchestra.envs.tools.question_material import Experts, QuestionMaterial
 
 QUERY_CHARACTERS = 390
 _QUERY = re.compile(r"<query>(.*?)</query>", re.DOTALL)
@@ -44,22 +43,18 @@ class SearchSettings(NamedTuple):
 class Search:
     """Both forms over one retriever."""
 
-    def __init__(self, retriever: Retriever, settings: SearchSettings, item: str, seconds: float) -> None:
-        self.retriever = retriever
-        self.settings = settings
-        self.item = item
-        self.seconds = seconds
+    items: tuple[str, ...]
+    """The rows of the price sheet that a call of this tool can bill."""
 
-    async def written(self, context: ToolContext, models: ChatModel, model: str) -> ToolResult:
+    def __init__(self, retriever: Retriever, settings: SearchSettings, item: str, seconds: float) -> None:
+        self.retriever, self.settings, self.seconds = retriever, settings, seconds
+        self.items = (item, *items_of(retriever))
+
+    async def written(self, context: ToolContext, experts: Experts, alias: str) -> ToolResult:
         """A model writes the query."""
-        material: QuestionMaterial = context.world
-        messages = brief(material, _WRITE_QUERY, limits=limits_of(models, model))
-        request = ChatRequest(
-            model, "query", messages, context.seed, context.turn, material.question, bill=context.bill
-        )
-        completion = await ask(models, request)
-        found = _QUERY.search(completion.text)
-        query = (found.group(1) if found else completion.text).strip()[:QUERY_CHARACTERS]
+        said = await experts.say(context, alias, "query", _WRITE_QUERY)
+        found = _QUERY.search(said)
+        query = (found.group(1) if found else said).strip()[:QUERY_CHARACTERS]
         if not query:
             return ToolResult(NOTHING_MISSING, note=NewPassages(()))
         return await self.asked(context, query)
@@ -77,13 +72,8 @@ class Search:
                 context.bill.add(Usage(usage.item, usage.role) if isinstance(hits, CachedHits) else usage)
         return ToolResult(self._show(query, new), note=NewPassages(new))
 
-    @property
-    def items(self) -> tuple[str, ...]:
-        """The rows of the price sheet that a call of this tool can bill."""
-        return (self.item, *items_of(self.retriever))
-
     def _usages(self, _pages: int) -> tuple[Usage, ...]:
-        return (Usage(self.item, TOOL, seconds=self.seconds),)
+        return (Usage(self.items[0], TOOL, seconds=self.seconds),)
 
     def _show(self, query: str, new: Sequence[Passage]) -> str:
         if not new:
@@ -97,13 +87,10 @@ class Search:
 class WebSearch(Search):
     """A search billed by the piece: one search, and each page read."""
 
-    def __init__(self, retriever: Retriever, settings: SearchSettings, seconds: float) -> None:
-        super().__init__(retriever, settings, SEARCHED, seconds)
+    items = (SEARCHED, EXTRACTED)
 
-    @property
-    def items(self) -> tuple[str, ...]:
-        """The rows of the price sheet that a call of this tool can bill."""
-        return (SEARCHED, EXTRACTED)
+    def __init__(self, retriever: Retriever, settings: SearchSettings, seconds: float) -> None:
+        self.retriever, self.settings, self.seconds = retriever, settings, seconds
 
     def _usages(self, pages: int) -> tuple[Usage, ...]:
         return (Usage(SEARCHED, TOOL, units=1, seconds=self.seconds), Usage(EXTRACTED, TOOL, units=pages))

@@ -139,7 +139,10 @@ def load(name: str | Path | ToolConfig) -> ToolConfig:
         packaged = resources.files("toolorchestra.envs") / "data" / "toolsets" / f"{name}.json"
         return ToolConfig.of(json.loads(packaged.read_bytes()))
     if not str(name).endswith(".json"):
-        raise ConfigError(_no_configuration(name))
+        said = f"{no_such('tool configuration', name, names())} Or name a file, FILE.json"
+        if name in tuple(KINDS) or not isinstance(name, str):
+            said += '. Single tools are kept at reset: reset(options={"tools": [...]})'
+        raise ConfigError(said)
     if not Path(name).is_file():
         raise ConfigError(f"no file {str(name)!r}; name a tool configuration's file, or one of: {', '.join(names())}")
     try:
@@ -147,19 +150,6 @@ def load(name: str | Path | ToolConfig) -> ToolConfig:
     except (ValueError, RecursionError) as err:
         raise ConfigError(f"tool configuration {name} is not valid JSON: {err}") from None
     return ToolConfig.read(data, str(name))
-
-
-def _no_configuration(name: object) -> str:
-    """What is said of `tools` that names no configuration: single tools are kept at reset."""
-    listed = isinstance(name, list | tuple | set | frozenset) and all(isinstance(one, str) for one in name)
-    if listed or name in tuple(KINDS):
-        kept = [*sorted(name)] if listed else [name]  # type: ignore[call-overload]
-        return (
-            f"tools={name!r:.80}: in gym.make, tools is the name of a tool configuration ({', '.join(names())}) or a "
-            f'JSON file; to keep single tools, give them to reset: reset(options={{"tools": {kept!r:.80}}}), with one '
-            "among them that ends the task"
-        )
-    return f"{no_such('tool configuration', name, names())} Or name a file, FILE.json"
 
 
 VARIED = ("tools", "aliases", "prices")

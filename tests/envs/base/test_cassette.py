@@ -166,19 +166,6 @@ def test_whoever_is_cancelled_takes_nobody_along(tmp_path: Path, gone: int) -> N
     assert live.calls == (2 if gone == 0 else 1)
 
 
-def test_programs_of_a_session_are_told_apart_by_what_ran_before(tmp_path: Path) -> None:
-    class Numbered(Counting):
-        sessions = True
-
-    async def play(box: RecordedInterpreter) -> list[str]:
-        return [(await box.run("x", s)).stdout for s in ("1.1", "1.1", "2.2")]
-
-    first = asyncio.run(play(RecordedInterpreter(Numbered(), Cassette(tmp_path / "c", "record"))))
-    assert len(set(first)) == 2  # the second session starts as the first did
-    assert first[0] == first[2]
-    assert asyncio.run(play(RecordedInterpreter(None, Cassette(tmp_path / "c", "replay")))) == first
-
-
 class Sessions(Counting):
     """Adds to a list of what ran in each session, and says it."""
 
@@ -231,15 +218,6 @@ def test_a_cache_asks_once_and_bills_once_also_in_the_next_run(tmp_path: Path) -
     assert all(c.usage == Usage("qwen3-32b", "expert") for c in again)
 
 
-def test_what_is_added_after_a_torn_line_is_found_in_the_next_run(tmp_path: Path) -> None:
-    path = tmp_path / "c"
-    Cassette(path, "cache").keep("model", "a", {"n": 1}, {"text": "x"})
-    path.write_text(path.read_text() + '{"key": "ha', encoding="utf-8")
-    Cassette(path, "cache").keep("model", "b", {"n": 2}, {"text": "y"})
-    found = Cassette(path, "cache")
-    assert [found.first(key) is not None for key in ("a", "b")] == [True, True]
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
 def test_what_could_not_be_written_is_not_taken_for_recorded() -> None:
     live = Counting()
@@ -268,15 +246,6 @@ def test_a_search_that_comes_from_a_cache_costs_nothing(tmp_path: Path, web: boo
     assert live.calls == 1
 
 
-def test_a_recorded_refusal_that_comes_from_a_cache_costs_nothing(tmp_path: Path) -> None:
-    for mode, paid in (("record", 1), ("cache", 0)):
-        models = RecordedModels(Counting(), Cassette(tmp_path / "c", mode))  # type: ignore[arg-type]
-        request = asks("refuse")
-        with pytest.raises(ToolError, match="refused"):
-            asyncio.run(models.complete(request))
-        assert sum(usage.tokens.input for usage in request.bill.usages) == paid
-
-
 def test_a_failure_is_not_cached(tmp_path: Path) -> None:
     live = Counting()
     models = RecordedModels(live, Cassette(tmp_path / "c", "cache"))
@@ -296,16 +265,6 @@ def test_wrong_cassettes_say_what_to_do(tmp_path: Path) -> None:
         Cassette(tmp_path / "bad", "record")
     with pytest.raises(ConfigError, match="Did you mean 'record'"):
         Cassette(tmp_path / "x", "recording")  # type: ignore[arg-type]
-
-
-def test_what_is_asked_oftener_than_it_was_recorded_starts_again(tmp_path: Path) -> None:
-    tape = Cassette(tmp_path / "c", "record")
-    for said in ("first", "second"):
-        tape.keep("model", "key", {"q": 1}, {"text": said})
-    tape = Cassette(tmp_path / "c", "replay")
-    rows = [tape.next("key") for _ in range(5)]
-    assert [row and row["reply"]["text"] for row in rows] == ["first", "second", "first", "second", "first"]
-    assert tape.next("another") is None
 
 
 def test_programs_of_a_session_that_come_together_keep_their_order(tmp_path: Path) -> None:

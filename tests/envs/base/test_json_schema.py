@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -48,18 +46,15 @@ def test_calls_of_foreign_schemas_fit(schema: dict[str, Any], arguments: dict[st
 
 MISFITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (PYDANTIC, {"place": HOME, "plaec": 1}, "t has no argument 'plaec'; its arguments: place, others, pet, "),
-    (PYDANTIC, {"place": {}}, "place needs the argument 'city'"),
     (PYDANTIC, {"place": {"city": "Rome", "zip": "1"}}, "place.zip must be text with the pattern ^\\d{5}$, got '1'"),
     (PYDANTIC, {"place": HOME, "others": [HOME, {"city": 5}]}, "others[1].city must be string, got int 5"),
     (PYDANTIC, {"place": HOME, "pet": {"kind": "cow"}}, "pet.kind must be one of: cat, dog; got 'cow'"),
     (PYDANTIC, {"place": HOME, "pet": True}, "pet must be object or null, got bool True"),
     (PYDANTIC, {"place": HOME, "tree": {"value": 1, "children": [{"value": 2.0}]}}, "tree.children[0].value must be "),
-    (PYDANTIC, {"place": HOME, "tags": {"a": "b"}}, "tags.a must be integer, got str 'b'"),
     (PYDANTIC, {"place": HOME, "day": "2026-13-01"}, "day must be text of the format date, got '2026-13-01'"),
     (EDIT, {"path": "a", "edits": [{"from": "", "to": "", "by": 1}]}, "edits[0] has no argument 'by'; its arguments: "),
     (FETCH, {"url": "u", "max_length": 1000000}, "max_length must be below 1000000, got 1000000"),
     (FETCH, {"url": "u", "labels": ["a", "a"]}, "labels must be a list without repetitions, got ['a', 'a']"),
-    (FETCH, {"url": "u", "step": 0.35}, "step must be a multiple of 0.1, got 0.35"),
     (FETCH, {"id": ""}, "id may not fit {'enum': ['', 0]}, got str ''"),
     (FETCH, {"url": "u", "header": {"Y-a": "b"}}, "header has no argument 'Y-a'; its arguments: none"),
 ]
@@ -71,17 +66,13 @@ def test_calls_of_foreign_schemas_are_refused(schema: Any, arguments: dict[str, 
 
 
 SAID: list[tuple[dict[str, Any], Any, str]] = [
-    ({"type": "string"}, None, "x must be string, got NoneType None"),
     ({"type": "integer"}, True, "x must be integer, got bool True"),
     ({"type": ["string", "null"]}, 5, "x must be string or null, got int 5"),
     ({"type": "string"}, ["y" * 500], f"x must be string, got list ['{'y' * 58}"),
     ({"type": "string", "enum": ["a", "b"]}, "c", "x must be one of: a, b; got 'c'"),
     ({"enum": [1]}, True, "x must be one of: 1; got True"),
     ({"type": "integer", "minimum": 1}, 0, "x must be at least 1, got 0"),
-    ({"type": "string", "maxLength": 3}, "abcd", "x may have 3 characters, got 4"),
     ({"items": {"items": {"type": "string"}}}, [["a"], ["b", 5]], "x[1][1] must be string, got int 5"),
-    ({"type": "object", "properties": {"a": {"type": "string"}}}, {"a": 5}, "x.a must be string, got int 5"),
-    ({"type": "object", "additionalProperties": False}, {"b": 5}, "x has no argument 'b'; its arguments: none"),
 ]
 
 
@@ -100,13 +91,11 @@ KEYWORDS: list[tuple[Any, Any, Any, str]] = [
     ({"uniqueItems": True}, [1, True, "1", [1], [True]], [{"a": 1}, 1, {"a": 1.0}], "x must be a list without "),
     ({"contains": {"type": "string"}}, [1, "a"], [1], "x does not fit contains {'type': 'string'}, got list [1]"),
     ({"dependentRequired": {"a": ["b"]}}, {"b": 1}, {"a": 1}, "x needs the argument 'b'"),
-    ({"not": {"type": "string"}}, 1, "a", "x may not fit {'type': 'string'}, got str 'a'"),
     ({"anyOf": [{"minimum": 5}, {"type": "null"}]}, 5, 4, "x must be at least 5, got 4"),
     ({"anyOf": [{"const": 1}, {"enum": ["a", "b"]}]}, "b", "c", "x must be one of: 1, a, b; got 'c'"),
     ({"oneOf": [{"type": "integer"}, {"minimum": 2}]}, 1, 2, "x fits several alternatives where it may fit one only"),
     ({"if": {"type": "string"}, "then": {"minLength": 2}, "else": {"minimum": 2}}, 2, "a", "x needs at least 2 char"),
     ({"additionalProperties": {"enum": [1]}}, {"é.f": 1}, {"é.f": 2}, "x.é.f must be one of: 1; got 2"),
-    ({"pattern": "^a.c$"}, "abc", "ab", "x must be text with the pattern ^a.c$, got 'ab'"),
     ({"$ref": "#/$defs/a~1b%20c"}, 1, "1", "x must be integer, got str '1'"),
 ]
 
@@ -194,17 +183,14 @@ def test_formats(name: str, good: str, bad: str) -> None:
 
 
 WRONG: list[tuple[Any, str]] = [
-    (one({"anyOf": {"type": "string"}}), "properties.x.anyOf must be array, got dict {'type': 'string'}"),
     (one({"type": "str"}), "properties.x.type must be one of: array, boolean, integer, null, number, "),
     (one({"const": 1}, type="array"), "arguments are an object, and its type is 'array'"),
     (one({"const": 1}, required=["y"]), "required names ['y'] are not among the properties"),
     (one({"pattern": r"(a)\1"}), r"the pattern '(a)\\1' cannot be read; write a regular expression without look-"),
-    (one({"pattern": "(?=a)"}), "the pattern '(?=a)' cannot be read"),
     (one({"maxLenght": 5}), "#/properties/x has 'maxLenght', which is no keyword; did you mean 'maxLength'"),
     (one({"$ref": "https://example.com/a.json"}), "#/properties/x refers to 'https://example.com/a.json', which is no"),
     (one({"$ref": "#/$defs/none"}), "#/properties/x refers to '#/$defs/none', which is no schema inside this one"),
     (one({"$dynamicRef": "#a"}), "#/properties/x has $dynamicRef, which is not followed; use $ref"),
-    (one({"$id": "https://example.com/x"}), "#/properties/x has an $id of its own; only the whole schema may have one"),
     (one({"const": float("nan")}), "the schema cannot be written as JSON"),
 ]
 
@@ -255,7 +241,6 @@ DEFS: dict[str, Any] = {
 }
 HOSTILE: list[tuple[Any, Any, str]] = [
     ({"pattern": "^(a+)+$"}, "a" * 200_000 + "!", "x must be text with the pattern"),
-    ({"patternProperties": {"^(a+)+$": {}}}, {"a" * 60 + "!": 1}, "x has no argument 'aaaa"),
     ({"$ref": "#/$defs/E"}, _nested(40, lambda v: {"of": [v]}, {"no": "z"}), "do not fit, and are too deep to say"),
     ({"type": "array", "items": {"minLength": 2}}, ["a"] * 10_000, "x[0] needs at least 2 characters, got 1"),
     ({"uniqueItems": True}, [{"a": n} for n in range(2000)] * 2, "without repetitions"),
@@ -290,19 +275,6 @@ def test_whatever_is_given_it_fits_or_is_refused(schema: dict[str, Any], argumen
     assert "anyOf" in schema or set(schema["required"]) <= set(arguments)
 
 
-def test_a_function_becomes_a_schema_that_is_enforced() -> None:
-    def grade(marks: list[int], scale: Literal[5, 10] = 5, note: Literal["short", 0] = 0, exact: bool = False) -> str:
-        """Grades."""
-        return f"{marks}{scale}{note}{exact}"
-
-    made = tool(grade).parameters
-    Checker(made).check({"marks": [1, 2], "scale": 10, "note": "short", "exact": True}, "grade")
-    assert refusal(made, {"scale": 10}) == "t needs the argument 'marks'"
-    assert refusal(made, {"marks": ["good"]}) == "marks[0] must be integer, got str 'good'"
-    assert refusal(made, {"marks": [], "scale": 7}) == "scale must be one of: 5, 10; got 7"
-    assert refusal(made, {"marks": [], "note": 1}) == "note must be one of: short, 0; got 1"
-
-
 def test_a_function_that_cannot_be_called_by_name_is_no_tool() -> None:
     def first(query: str, /) -> str:
         return query
@@ -313,13 +285,3 @@ def test_a_function_that_cannot_be_called_by_name_is_no_tool() -> None:
     for function, said in ((first, "`query: "), (many, r"`\*queries: ")):
         with pytest.raises(ConfigError, match=f"{function.__name__}: arguments are given by name; {said}"):
             tool(function)
-
-
-def test_the_library_is_imported_at_the_first_schema_and_not_before() -> None:
-    code = (
-        "import sys; from toolorchestra.envs.base.json_schema import Checker; import toolorchestra.envs.tools; "
-        "before = 'jsonschema_rs' in sys.modules; Checker({'type': 'object'}).check({}, 't'); "
-        "print(before, 'jsonschema_rs' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
-    assert done.stdout.strip() == "False True"

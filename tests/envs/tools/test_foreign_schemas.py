@@ -13,11 +13,7 @@ from tests.sources import AdderSource
 from toolorchestra.agents.commands.play import read_action
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.random_values import random_value
-from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.models.endpoints import Served
-from toolorchestra.envs.models.wire import body
 from toolorchestra.envs.registration import register
 from toolorchestra.envs.testing import check_environment
 from toolorchestra.envs.testing.rehearsal import fits
@@ -102,14 +98,3 @@ def test_shorthand_finds_the_arguments_of_a_referenced_schema() -> None:
     assert episode is not None
     assert read_action("whole abc-1", episode) == render_call("whole", {"q": "abc-1"})
     assert read_action("fetch x", episode) == render_call("fetch", {"url": "x"})
-
-
-@pytest.mark.parametrize("native", [True, False])
-def test_a_server_is_sent_the_schema_as_it_is(native: bool) -> None:
-    schemas = [made.schema for made in TOOLS]
-    request = ChatRequest("m", "move", (Message(role="user", content="hm"),), 1, 1, tools=schemas)
-    sent = body(request, Served("m", (), native_tools=native, context_tokens=100_000))
-    if native:
-        assert sent["tools"] == schemas
-    else:
-        assert all(json.dumps(made.parameters, ensure_ascii=False) in sent["messages"][0]["content"] for made in TOOLS)

@@ -155,29 +155,6 @@ def test_recorded_and_replayed_without_a_server(tmp_path: Path) -> None:
     assert not any("PYTHONPATH" in line for line in tape.read_text().splitlines())
 
 
-class Converter(to.Source):
-    """How warm is it? One task, answered with an MCP server's tool."""
-
-    name = "converter"
-
-    def tasks(self) -> list[to.Task]:
-        return [to.Task(f"How much is {degrees} °C in °F?", f"{degrees * 9 / 5 + 32}") for degrees in range(40)]
-
-
-def test_an_episode_of_ones_own_source_over_gymnasium() -> None:
-    Converter.tools = to.Toolbox(to.mcp_tools(COMMAND, environment=HERE, bills="notes", only=["convert"]))
-    to.register("Test/Converter-v0", Converter)
-    env: Any = to.make("Test/Converter-v0", prices=SHEET)
-    observation, _ = env.reset(seed=3)
-    degrees = float(observation["messages"][-1]["content"].split()[3])
-    observation, *_, info = env.step(to.render_call("convert", {"celsius": degrees}))
-    assert info["ledger"]["usd_by_role"]["tool"] == 0.002
-    answer = observation["messages"][-1]["content"]
-    *_, info = env.step(f"<answer>{answer}</answer>")
-    assert info["outcome"]["value"] == 1.0
-    env.close()
-
-
 def test_a_tool_configuration_names_a_server(tmp_path: Path) -> None:
     config = {
         "name": "with notes",

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,10 @@ from toolorchestra.envs.base.errors import ConfigError, PriceError, ToolError
 from toolorchestra.envs.base.types import Answer, Passage, Question, ToolCall
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.models import ScriptedModel
-from toolorchestra.envs.money.prices import NANO, PriceSheet, in_words, load_sheet
+from toolorchestra.envs.money.prices import PriceSheet, load_sheet
 from toolorchestra.envs.retrieval.bm25 import Bm25
-from toolorchestra.envs.sandbox.arithmetic import NOMINAL_SECONDS, ArithmeticInterpreter
-from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
+from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
+from toolorchestra.envs.tools import Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.assemble import Backends, assemble
 from toolorchestra.envs.tools.search import SearchSettings
 from toolorchestra.envs.tools.tool_config import ENDING, FACTORS, ToolConfig, load, sample, sample_prices
@@ -89,75 +87,11 @@ def test_wrong_calls_name_what_is_valid() -> None:
         lambda: called(box, "serch"), ToolError
     )
     plain = toolbox(PLAIN)
-    assert refusal(lambda: called(plain, "python"), ToolError) == "python needs the argument 'code'"
     assert refusal(lambda: called(plain, "python", code="1" * 9000), ToolError) == (
         "code may have 8000 characters, got 9000"
     )
     assert called(plain, "ask", model="gpt-5").content == "7"
     assert called(plain, "ask", model="gpt-5", question="How long?").content == "7"
-
-
-MTOK = re.compile(r"\$([\d.]+) in, \$([\d.]+) out per million tokens")
-
-
-def said_of(tool: Tool, alias: str) -> tuple[Fraction, Fraction]:
-    line = next(line for line in tool.description.splitlines() if line.startswith(f"- {alias}: "))
-    found = MTOK.search(line)
-    assert found, line
-    return Fraction(found[1]), Fraction(found[2])
-
-
-def sheets() -> list[PriceSheet]:
-    rng = random.Random(5)
-    made = [SHEET, load_sheet("unseen-2026-01")]
-    made += [sample_prices(sheet, PAPER.models, rng, half) for sheet in made for half in ("train", "heldout")]
-    odd = {
-        item: {"usd_per_mtok": {"input": f"{n}.234567", "output": f"1000{n}.1"}}
-        for n, item in enumerate(PAPER.models, 1)
-    }
-    services = {
-        "code-interpreter": {"usd_per_second": "0.000000123"},
-        "tavily/search": {"usd_per_unit": "1234.000000001"},
-        "tavily/extract": {"usd_per_unit": "0.000000001"},
-        "local-index": {"usd_per_second": "0.5"},
-        "local-tool": {"free": "x"},
-    }
-    made.append(PriceSheet.read({"id": "odd", "date": "d", "source": "t", "prices": {**odd, **services}}, "odd"))
-    return made
-
-
-@pytest.mark.parametrize("sheet", sheets()[-3:], ids=lambda sheet: sheet.sheet_id)
-@pytest.mark.parametrize("config", [PAPER, PLAIN], ids=lambda config: config.name)
-def test_the_prices_shown_are_those_billed(sheet: PriceSheet, config: ToolConfig) -> None:
-    box = toolbox(config, sheet)
-    brief = toolbox(replace(config, style="brief"), sheet)
-    for tool in box:
-        for item in tool.bills:
-            price = sheet.price(item)
-            assert in_words(price) in tool.description or (price.free and tool.offers), (tool.name, item)
-    for entry in config.tools:
-        for offer in entry.offers:
-            into, out = said_of(box[entry.name], offer.alias)
-            usage = next(u for u in called(box, entry.name, model=offer.alias).usages if u.item == offer.model)
-            exact = (into * usage.tokens.input + out * usage.tokens.output) / 10**6
-            assert abs(Fraction(sheet.charge(usage).nano_usd, NANO) - exact) <= Fraction(1, 2 * NANO)
-            # Two digits of the price per output token, in as few tokens as can be.
-            short = re.search(rf"(?:^|;) ?{re.escape(offer.alias)} (\S+) ", brief[entry.name].description)
-            assert short, brief[entry.name].description
-            assert float(short[1]) == float(f"{float(out):.2g}")
-
-
-def test_services_are_billed_as_shown() -> None:
-    box = toolbox(PLAIN)
-    found = called(box, "web_search", query="river")
-    assert sum(SHEET.charge(u).nano_usd for u in found.usages) == round((0.01 + 2 * 0.002) * NANO)
-    assert sum(u.seconds for u in found.usages) == 3
-    ran = called(box, "python", code="print(6 * 7)")
-    assert ran.content == "Output: 42"
-    assert sum(SHEET.charge(u).nano_usd for u in ran.usages) == round(0.0000083 * NANO)
-    assert sum(u.seconds for u in ran.usages) == NOMINAL_SECONDS
-    assert sum(SHEET.charge(u).nano_usd for u in called(box, "local_search", query="river").usages) == 0
-    assert called(box, "submit", answer="7").usages == ()
 
 
 def test_what_could_not_be_billed_is_refused_at_construction() -> None:
@@ -177,24 +111,10 @@ def test_only() -> None:
         ("search", ["search-3"]),
         ("answer", ["answer-1", "answer-2", "answer-3", "answer-4", "answer-math-1", "answer-math-2"]),
     ]
-    assert [e.name for e in PAPER.only(["answer-1", "enhance_reasoning", "search"]).tools] == [
-        "search",
-        "enhance_reasoning",
-        "answer",
-    ]
-    assert PAPER.only(["answer-1", "answer"]).models == PAPER.only(["answer"]).models
     assert PAPER.only([e.name for e in PAPER.tools]) == PAPER
     assert toolbox(PAPER.only(["answer-2"])).keys == ("answer-2",)
-    assert len(PAPER.tools) == 3
-
-
-def test_only_names_what_is_valid() -> None:
-    message = refusal(lambda: PAPER.only(["answr"]))
-    assert message.startswith("no tool or alias 'answr'; valid: answer, answer-1, ")
-    assert "Did you mean 'answer'?" in message
-    assert refusal(lambda: PAPER.only(["search"])) == "tools ['search'] leave none that ends the task; add answer"
+    assert refusal(lambda: PAPER.only(["answr"])).startswith("no tool or alias 'answr'; valid: answer, answer-1, ")
     assert refusal(lambda: PLAIN.only(["ask"])) == "tools ['ask'] leave none that ends the task; add submit"
-    assert refusal(lambda: PAPER.only([])) == "tools [] leave none that ends the task; add answer"
 
 
 def shape(config: ToolConfig) -> tuple[Any, ...]:
@@ -262,11 +182,8 @@ def answer(**change: Any) -> dict[str, Any]:
 BAD: list[tuple[Any, str]] = [
     ({}, "mine: tools is missing; the keys are name, tools, of_simulated"),
     ({"tools": []}, "mine: no tool ends the task; add one of kind answer or submit"),
-    ({"tools": [{"kind": "python", "name": "python"}]}, "no tool ends the task"),
     ({"tools": [{"kind": "anser", "name": "a"}]}, "mine: tools[0]: no kind 'anser'; valid: answer, ask, "),
     ({"tools": [{"kind": "submit", "name": ""}]}, "mine: tools[0]: a tool needs a name"),
-    (answer(offers=[{**OFFER, "alias": ""}]), "tools[0]: a tool needs a name, and an offer an alias"),
-    ({"tools": [SUBMIT], "style": "brief"}, "mine: no key 'style'; valid: name, of_simulated, tools."),
     ({"tools": [{**SUBMIT, "offers": [OFFER]}]}, "tools[0]: kind 'submit' takes no offers"),
     (answer(offers=[]), "tools[0]: kind 'answer' needs offers"),
     (answer(offers=[OFFER, {**OFFER, "model": "o3"}]), "tools[0]: two offers have one alias"),
@@ -292,28 +209,12 @@ def test_two_tools_of_one_name_or_key() -> None:
 def test_a_configuration_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text(json.dumps({"name": "mine", **answer()}))
-    for name in (path, str(path)):
-        config = load(name)
-        assert config.name == "mine"
-        assert config.models == ["gpt-5"]
-        assert toolbox(config).keys == ("a-1",)
-    path.write_text("{nope")
-    assert refusal(lambda: load(path)).startswith(
-        f"tool configuration {path} is not valid JSON: Expecting property name"
-    )
-    path.write_text("{}")
-    assert refusal(lambda: load(path)).startswith(f"{path}: tools is missing")
+    assert toolbox(load(str(path))).keys == ("a-1",)
     path.write_bytes(b'{"name": "\xff"}')
     assert refusal(lambda: load(path)).startswith(
         f"tool configuration {path} is not valid JSON: 'utf-8' codec can't decode"
     )
-
-
-def test_missing_configurations_name_the_packaged_ones(tmp_path: Path) -> None:
-    missing = str(tmp_path / "none.json")
-    assert refusal(lambda: load(missing)) == (
-        f"no file '{missing}'; name a tool configuration's file, or one of: basic, none, paper, plain"
+    path.unlink()
+    assert refusal(lambda: load(path)) == (
+        f"no file '{path}'; name a tool configuration's file, or one of: basic, none, paper, plain"
     )
-    valid = "basic, none, paper, plain"
-    said = f"no tool configuration 'papr'; valid: {valid}. Did you mean 'paper'? Or name a file, FILE.json"
-    assert refusal(lambda: load("papr")) == said
