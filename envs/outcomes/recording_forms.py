@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES
@@ -25,19 +25,12 @@ def found(folder: Path, patterns: Sequence[str], expected: str) -> list[Path]:
     """The files of a folder that fit one of the patterns, in order. Raises ConfigError where there are none."""
     files = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
     if not files:
+        there = ", ".join(sorted(one.name for one in folder.glob("*"))[:8]) or "nothing"
         raise ConfigError(
-            f"{folder}: expected {expected}, with files {' or '.join(patterns)}; got {_what_is_at(folder)}"
+            f"{folder}: expected {expected}, with files {' or '.join(patterns)}; got a folder with {there}; check path "
+            "and form (nothing is downloaded)"
         )
     return files
-
-
-def _what_is_at(path: Path) -> str:
-    if path.is_file():
-        return "a file; name the folder"
-    if not path.exists():
-        return "nothing; check the path (nothing is downloaded)"
-    names = sorted(one.name for one in path.iterdir())
-    return f"a folder with {', '.join(names[:8]) or 'nothing'}{' ...' if len(names) > 8 else ''}; check path and form"
 
 
 def json_of(path: Path, expected: str) -> Any:
@@ -108,13 +101,6 @@ def with_keys(value: Any, where: str, expected: str, needed: Sequence[str]) -> R
     return value
 
 
-def counted(value: Any, where: str) -> float | None:
-    """A count of tokens or seconds. None where it is unknown, or 0, as programs write that counted nothing."""
-    if isinstance(value, bool) or not isinstance(value, int | float | None):
-        raise ConfigError(f"{where}: expected a number, got {value!r:.40}; repair the file or leave it out")
-    return value or None
-
-
 # -- our own evaluations and trajectories ------------------------------------------------------------------------------
 
 
@@ -127,7 +113,6 @@ _OF_THE_AGENT = frozenset(REWARDED_ROLES)
 _EVALUATED = ("env", "split", "policy", "task", "trial", "status", "right", "calls", "models", "tokens",
               "nano_usd_by_role", "elapsed_ns")  # fmt: skip
 _EPISODE = ("task_id", "messages", "charges", "outcome", "totals")
-_CHARGE = ("item", "role", "tokens", "nano_usd")
 _CLASSES = ("input", "cached", "output", "reasoning")
 
 
@@ -144,14 +129,10 @@ def _family(told: Mapping[str, Any], other: str = "") -> str:
     return next((str(told[name]) for name in ("subject", "domain") if told.get(name)), other)
 
 
-def _own_tokens(counts: Sequence[Any], where: str) -> dict[str, Any]:
+def _own_tokens(counts: Sequence[Any]) -> dict[str, Any]:
     """Input, cached, output and reasoning, as measures. Nothing where nothing was counted."""
-    if len(counts) != 4 or any(isinstance(c, bool) or not isinstance(c, int | float) for c in counts):
-        raise ConfigError(f"{where}: expected input, cached, output and reasoning tokens, got {counts!r:.60}")
     entered, cached, written, thought = counts
-    if not any(counts):
-        return {}
-    return {"input": entered + cached, "output": written, "reasoning": thought}
+    return {"input": entered + cached, "output": written, "reasoning": thought} if any(counts) else {}
 
 
 def read_evaluation(path: Path) -> Outcomes:
@@ -163,15 +144,11 @@ def read_evaluation(path: Path) -> Outcomes:
     for where, row in json_lines(file, "a row of an evaluation", _EVALUATED, torn):
         if row["status"] != "ended":
             made.leave_out("rows that failed or were cut")
-        elif model := _only_expert(_experts(row, where), made):
-            _add_trial(made, row, model, where, env_of)
+        else:
+            experts = {row["models"][key] for key, count in row["calls"].items() if count and key in row["models"]}
+            if model := _only_expert(experts, made):
+                _add_trial(made, row, model, where, env_of)
     return made.made()
-
-
-def _experts(row: Row, where: str) -> set[str]:
-    models = with_keys(row["models"], f"{where}, models", "models by key", ())
-    calls = with_keys(row["calls"], f"{where}, calls", "calls by key", ())
-    return {str(models[key]) for key, count in calls.items() if count and key in models}
 
 
 def _add_trial(made: OutcomesBuilder, row: Row, model: str, where: str, env_of: dict[str, str]) -> None:
@@ -189,7 +166,7 @@ def _add_trial(made: OutcomesBuilder, row: Row, model: str, where: str, env_of: 
         run=f"{row['split']}/{row['policy']}/{row['trial']}",
         seconds=row["elapsed_ns"] / NANO,
         usd=spent / NANO,
-        **_own_tokens(row["tokens"].get("expert", (0, 0, 0, 0)), where),
+        **_own_tokens(row["tokens"].get("expert", (0, 0, 0, 0))),
     )
 
 
@@ -205,7 +182,7 @@ def read_recorded(path: Path) -> Outcomes:
         rated = {row["request"]: float(row["right"]) for _, row in of_feedback}
     files = served or [path / "trajectories.jsonl" if path.is_dir() else path]
     lines = (line for file in files for line in json_lines(file, "a trajectory", _EPISODE, broken))
-    for number, (where, row) in enumerate(lines, 1):
+    for number, (_, row) in enumerate(lines, 1):
         if row["outcome"] and row["outcome"].get("value") is None:  # nobody knew, when it was asked
             row = {**row, "outcome": {**row["outcome"], "value": rated.get(row.get("request"))}}
         if row.get("abandoned"):
@@ -215,29 +192,23 @@ def read_recorded(path: Path) -> Outcomes:
         elif row["outcome"].get("value", 0.0) is None:
             made.leave_out("answers that nobody rated")
         else:
-            charges = [with_keys(charge, f"{where}, charges", "a charge", _CHARGE) for charge in row["charges"]]
-            if model := _only_expert({str(c["item"]) for c in charges if c["role"] == "expert"}, made):
-                _add_episode(made, row, model, charges, number, where)
+            if model := _only_expert({c["item"] for c in row["charges"] if c["role"] == "expert"}, made):
+                _add_episode(made, row, model, number)
     return made.made()
 
 
-def _add_episode(made: OutcomesBuilder, row: Row, model: str, charges: Sequence[Row], number: int, where: str) -> None:
-    spent = sum(charge["nano_usd"] for charge in charges if charge["role"] in _OF_THE_AGENT)
-    used = [
-        with_keys(c["tokens"], f"{where}, tokens", "tokens by class", _CLASSES)
-        for c in charges
-        if c["role"] == "expert"
-    ]
+def _add_episode(made: OutcomesBuilder, row: Row, model: str, number: int) -> None:
+    used = [charge["tokens"] for charge in row["charges"] if charge["role"] == "expert"]
     made.add(
         row["task_id"],
         model,
-        with_keys(row["outcome"], f"{where}, outcome", "an outcome", ("value",))["value"],
+        row["outcome"]["value"],
         family=_family(row.get("task") or {}),
         run=f"line {number}",
         text=_question(row),
-        seconds=with_keys(row["totals"], f"{where}, totals", "totals", ("seconds",))["seconds"],
-        usd=spent / NANO,
-        **_own_tokens([sum(one[name] for one in used) for name in _CLASSES], where),
+        seconds=row["totals"]["seconds"],
+        usd=sum(charge["nano_usd"] for charge in row["charges"] if charge["role"] in _OF_THE_AGENT) / NANO,
+        **_own_tokens([sum(one[name] for one in used) for name in _CLASSES]),
     )
 
 
@@ -258,62 +229,32 @@ MCPMARK = "a clone of mcpmark-experiments"
 _SAME_SERVICE = {"playwright_webarena": "playwright"}
 
 
-class _FormRow(NamedTuple):
-    where: str
-    task: str
-    service: str
-    model: str
-    name: str
-    success: Any
-    seconds: Any
-    tokens: Row
-
-
 def read_mcpmark(folder: Path) -> Outcomes:
     """The runs of a folder; a task's family is its service."""
-    made = OutcomesBuilder(str(folder))
-    apart = {_maker(run.model) for run in _runs(folder) if _counts(run)[2] > _counts(run)[1]}
-    text_of = _texts(folder)
-    for run in _runs(folder):
+    made, runs = OutcomesBuilder(str(folder)), list(_runs(folder))
+    apart = {_maker(model) for _, model, run in runs if _counts(run)[2] > _counts(run)[1]}
+    for whole, model, run in runs:
         made.add(
-            run.task,
-            run.model,
-            run.success,
-            family=_SAME_SERVICE.get(run.service, run.service),
-            run=run.name,
-            text=text_of(run.task),
-            seconds=run.seconds,
-            **_tokens(run, _maker(run.model) in apart),
+            whole["task"],
+            model,
+            run["success"],
+            family=_SAME_SERVICE.get(whole["service"], whole["service"]),
+            run=run["run"],
+            text=whole["text"],
+            seconds=run.get("agent_execution_time", run.get("execution_time")),
+            **_tokens(run, _maker(model) in apart),
         )
     return made.made()
 
 
-def _runs(folder: Path) -> Iterator[_FormRow]:
+def _runs(folder: Path) -> Iterator[tuple[Row, str, Row]]:
+    """A task's results, a model, and a run of it."""
     for path in found(folder, ("task_results/*.json",), MCPMARK):
         whole = with_keys(json_of(path, MCPMARK), str(path), "a task's results", ("task", "service", "models"))
-        for model, told in with_keys(whole["models"], f"{path}, models", "results by model", ()).items():
-            for row in with_keys(told, f"{path}, {model}", "a model's results", ("runs",))["runs"]:
-                where = f"{path}, {model}"
-                run = with_keys(row, where, "a run", ("run", "success", "token_usage"))
-                seconds = run.get("agent_execution_time", run.get("execution_time"))
-                yield _FormRow(
-                    where, whole["task"], whole["service"], model, run["run"], run["success"], seconds,
-                    run["token_usage"] or {},
-                )  # fmt: skip
-
-
-def _texts(folder: Path) -> Callable[[str], str]:
-    """What a task asks, where the clone has it."""
-    read: dict[str, str] = {}
-
-    def text_of(task: str) -> str:
-        if task not in read:
-            path = folder / "tasks" / f"{task.partition('__')[2]}.json"
-            told = with_keys(json_of(path, "a task"), str(path), "a task", ()) if path.is_file() else {}
-            read[task] = str(told.get("instruction") or "")
-        return read[task]
-
-    return text_of
+        asked = folder / "tasks" / f"{whole['task'].partition('__')[2]}.json"  # where the clone has it
+        text = json_of(asked, "a task").get("instruction") if asked.is_file() else ""
+        for model, told in whole["models"].items():
+            yield from (({**whole, "text": text or ""}, model, run) for run in told["runs"])
 
 
 def _maker(model: str) -> str:
@@ -321,13 +262,12 @@ def _maker(model: str) -> str:
     return re.split(r"[^a-z]", model.lower().rpartition("/")[2])[0]
 
 
-def _counts(run: _FormRow) -> tuple[float, float, float, float]:
-    names = ("input_tokens", "output_tokens", "reasoning_tokens", "total_tokens")
-    entered, written, thought, total = (counted(run.tokens.get(name), run.where) or 0 for name in names)
-    return entered, written, thought, total
+def _counts(run: Row) -> list[float]:
+    used = run["token_usage"] or {}
+    return [used.get(f"{name}_tokens") or 0 for name in ("input", "output", "reasoning", "total")]
 
 
-def _tokens(run: _FormRow, apart: bool) -> dict[str, float]:
+def _tokens(run: Row, apart: bool) -> dict[str, float]:
     """Input, output without reasoning, and reasoning; nothing where nothing was counted."""
     entered, written, thought, total = _counts(run)
     if not entered and not written:
@@ -335,7 +275,7 @@ def _tokens(run: _FormRow, apart: bool) -> dict[str, float]:
     if total in (entered + written, entered + written + thought) and thought <= written:
         apart = total > entered + written
     known = {"input": entered, "output": written if apart else written - thought}
-    return known if run.tokens.get("reasoning_tokens") is None else {**known, "reasoning": thought}
+    return known if run["token_usage"].get("reasoning_tokens") is None else {**known, "reasoning": thought}
 
 
 # -- OpenHands ---------------------------------------------------------------------------------------------------------
@@ -354,8 +294,7 @@ def read_openhands(folder: Path) -> Outcomes:
     made = OutcomesBuilder(str(folder))
     for path in found(folder, _INSTANCES, OPENHANDS):
         model = "/".join(path.relative_to(folder).parts[1:-2])
-        for name, value in with_keys(json_of(path, OPENHANDS), str(path), "instances by name", ()).items():
-            told = with_keys(value, f"{path}, {name}", "an instance", ("resolved", "cost"))
+        for name, told in with_keys(json_of(path, OPENHANDS), str(path), "instances by name", ()).items():
             if told["resolved"] is None and not told["cost"]:
                 made.leave_out("instances neither graded nor priced")
                 continue
@@ -388,16 +327,14 @@ def read(
     if columns or reasoning_apart:
         raise ConfigError(f"{form} has names of its own; columns and reasoning_apart are for tables alone")
     try:
-        return _with_names(FORMS[form](Path(path)))
-    except (TypeError, AttributeError, KeyError, IndexError, ArithmeticError, RecursionError) as err:
+        made = FORMS[form](Path(path))
+        names: Iterable[object] = (*made.tasks, *made.families, *made.models)
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError("a name is a text")
+    except ConfigError:
+        raise
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as err:
         raise ConfigError(
             f"{path}: something in it has another type than {form} gives it ({err!s:.120}); check the form and the file"
         ) from err
-
-
-def _with_names(read: Outcomes) -> Outcomes:
-    names: Iterable[object] = (*read.tasks, *read.families, *read.models)
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"a name expected, got {name!r:.60}")
-    return read
+    return made

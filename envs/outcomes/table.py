@@ -201,7 +201,8 @@ class OutcomesBuilder:
     def made(self) -> Outcomes:
         """The table. Raises ConfigError where a run stands there twice, or there is no row."""
         if not len(self):
-            raise ConfigError(f"{self.where} has no rows" + _but(self._left_out))
+            but = ", ".join(f"{count} {what}" for what, count in self._left_out.items())
+            raise ConfigError(f"{self.where} has no rows{f' to take: {but}' if but else ''}")
         task, model, run = (np.array(self._whole[name], np.int32) for name in ("task", "model", "run"))
         order, attempts = self._numbered(task, model, run)
         return Outcomes(
@@ -235,10 +236,6 @@ class OutcomesBuilder:
             raise ConfigError(f"{self.where}: two rows are of {who}; a run stands there once")
         starts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
         return order, (np.arange(len(order)) - starts).astype(np.int32)
-
-
-def _but(left_out: Mapping[str, int]) -> str:
-    return f" to take: {', '.join(f'{count} {what}' for what, count in left_out.items())}" if left_out else ""
 
 
 def _success(value: object, row: str) -> float:
@@ -310,58 +307,37 @@ def read_table(
         told = {name: row.get(column) for name, column in names.items()}
         if _text(told.get("model")) in reasoning_apart:
             told["output"] = told.pop("all_output", told.get("output"))
-        add(made, told, where)
+        texts = {name: _text(told.pop(name, None)) for name in ("task", "model", "family", "text")}
+        _in_our_units(told, where)
+        made.add(**texts, success=told.pop("success", None), **told)
     return made.made()
-
-
-def add(made: OutcomesBuilder, told: Mapping[str, Any], where: str) -> None:
-    """A row by the names above. Raises ConfigError where two columns of it contradict each other."""
-    told = dict(told)
-    task, model, family, text = (_text(told.pop(name, None)) for name in ("task", "model", "family", "text"))
-    success, run = told.pop("success", None), told.pop("run", None)
-    _to_seconds(told, where)
-    _without_reasoning(told, where)
-    made.add(task, model, success, family=family, run=run, text=text, **told)
 
 
 def _text(value: object) -> str:
     return "" if value is None else str(value).strip()
 
 
-def _to_seconds(told: dict[str, Any], where: str) -> None:
-    thousandths = told.pop("milliseconds", None)
-    if thousandths in (None, ""):
-        return
-    try:
-        seconds = float(thousandths) / 1000
-        both = told.get("seconds") not in (None, "") and abs(float(told["seconds"]) - seconds) > 0.01 * seconds + 0.01
-    except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{where}: milliseconds are a number, got {thousandths!r:.40}") from None
-    if both:
-        raise ConfigError(f"{where}: {told['seconds']} seconds and {thousandths} milliseconds contradict each other")
-    told["seconds"] = seconds
-
-
-def _without_reasoning(told: dict[str, Any], where: str) -> None:
-    """`all_output` less the reasoning that is in it."""
-    everything = told.pop("all_output", None)
-    if everything in (None, ""):
-        return
-    if told.get("output") not in (None, ""):
+def _in_our_units(told: dict[str, Any], where: str) -> None:
+    """Write milliseconds as seconds, where these are not said, and `all_output` without the reasoning that is in it."""
+    thousandths, everything = told.pop("milliseconds", None), told.pop("all_output", None)
+    if everything not in (None, "") and told.get("output") not in (None, ""):
         raise ConfigError(f"{where}: give output tokens without reasoning (output) or with it (all_output), not both")
     try:
+        if thousandths not in (None, "") and told.get("seconds") in (None, ""):
+            told["seconds"] = float(thousandths) / 1000
+        if everything in (None, ""):
+            return
         reasoning = float(told.get("reasoning") or 0)
-        left = float(everything) - reasoning
-    except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{where}: token counts are numbers, got {everything!r:.40}") from None
-    if left < 0:
+        told["output"] = float(everything) - reasoning
+    except (TypeError, ValueError, OverflowError) as err:
+        raise ConfigError(f"{where}: milliseconds and counts of tokens are numbers ({err!s:.80})") from None
+    if told["output"] < 0:
         raise ConfigError(
             f"{where}: {reasoning:g} reasoning tokens are more than all {float(everything):g} output tokens; if this "
             "model's output is counted without its reasoning, name the model in reasoning_apart; if that is so of "
             "all, name the column output",
             command_line="--reasoning-apart MODEL",
         )
-    told["output"] = left
 
 
 def _named(row: Mapping[str, Any], chosen: Mapping[str, str], where: str) -> dict[str, str]:

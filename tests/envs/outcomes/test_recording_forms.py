@@ -209,13 +209,6 @@ def test_a_folder_of_another_form(tmp_path: Path, form: str) -> None:
         read(form, tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize(("form", "other"), [("mcpmark", "openhands"), ("evaluation", "trajectories")])
-def test_the_form_of_another_program(tmp_path: Path, form: str, other: str) -> None:
-    path = made.WRITERS[other](tmp_path)
-    with pytest.raises(ConfigError, match="expected"):
-        read(form, path)
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_a_file_cut_off_in_the_middle(tmp_path: Path, form: str) -> None:
     path = made.WRITERS[form](tmp_path)
@@ -228,15 +221,6 @@ def test_a_file_cut_off_in_the_middle(tmp_path: Path, form: str) -> None:
         assert file.name in str(refused.value)
         file.write_bytes(whole)
     read(form, path)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_pointer_in_place_of_a_file(tmp_path: Path, form: str) -> None:
-    path = made.WRITERS[form](tmp_path)
-    for file in data_files(tmp_path):
-        file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 7\n")
-    with pytest.raises(ConfigError, match="Git LFS pointer"):
-        read(form, path)
 
 
 def replaced(value: Any, draw: random.Random) -> Iterator[Any]:
