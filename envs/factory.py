@@ -9,7 +9,7 @@ import os
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
 from types import NoneType, UnionType
@@ -45,7 +45,8 @@ def check(made: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     if not arguments or (hints := _hints(made if inspect.isfunction(made) else made.__init__)) is None:
         return
     for name, value in arguments.items():
-        wanted = [_wanted(hint) for hint in _alternatives(hints.get(name, Any))]
+        hint = hints.get(name, Any)
+        wanted = [_wanted(one) for one in (get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))]
         if any(one is None or one[1](value) for one in wanted):
             continue
         words = " or ".join(one[0] for one in wanted if one is not None)
@@ -62,10 +63,6 @@ def _hints(function: Callable[..., Any]) -> Mapping[str, Any] | None:
         return None
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-
-
 def _wanted(hint: Any) -> tuple[str, Callable[[Any], bool]] | None:
     """The kind in words, and the test for it; None: anything goes."""
     if hint in _PLAIN:
@@ -75,9 +72,6 @@ def _wanted(hint: Any) -> tuple[str, Callable[[Any], bool]] | None:
     if inspect.isclass(hint) and hint.__module__.startswith("toolorchestra") and not getattr(hint, "_is_protocol", 0):
         return f"a {hint.__name__}", lambda value: isinstance(value, hint)
     return None
-
-
-# -- all that is fixed before an episode starts, and the starting of one: shared by both environments and rollouts -----
 
 
 OPTIONS = ("task_id", "preference", "prices", "tools", "budget", "luck")
@@ -168,10 +162,10 @@ class EpisodeFactory:
         preferences.known(settings.preference)
         self._models = models_of(self.source)
 
-    def __reduce__(self) -> tuple[Callable[..., EpisodeFactory], tuple[str, dict[str, Any]]]:
+    def __reduce__(self) -> tuple[Callable[..., EpisodeFactory], tuple[()]]:
         if not isinstance(self._asked, str):
             raise TypeError(f"only a source named by its path can be made again elsewhere, not {self._asked!r:.80}")
-        return _again, (self._asked, self._arguments)
+        return partial(factory, self._asked, **self._arguments), ()
 
     def __deepcopy__(self, _memo: object) -> EpisodeFactory:
         return self
@@ -285,34 +279,21 @@ def _of_make(name: str) -> str:
 
 
 _SETTINGS = frozenset(f.name for f in fields(EnvSettings))
-_BACKENDS = {
-    "index": 'index = "FOLDER" under [retrieval]',
-    "web": "web = true under [retrieval]",
-    "sandbox": 'kind = "landlock" under [sandbox]',
-    "judge": 'models = ["gpt-5-mini"] under [judge]',
-    "endpoint": "a table [endpoints.NAME]",
-    "endpoints": "a table [endpoints.NAME]",
-    "models": "a table [models.NAME]",
-    "cassette": "path and mode under [cassette]",
-    "record": 'path = "FILE" and mode = "record" under [cassette]',
-    "replay": 'path = "FILE" and mode = "replay" under [cassette]',
-}
-"""What the file of backends says, by the names that it is looked for under among gym.make's arguments."""
+
+
+def _kinds(task_id: str | None, budget: float | None, episode_seed: int | None, luck: int | None) -> None:
+    """What `check` reads the kinds of reset's options from."""
 
 
 def _said_elsewhere(argument: str, valid: Collection[str]) -> str:
     """Where something belongs that gym.make was given and does not take."""
-    if argument in _BACKENDS and "backends" in valid:
-        return f" A file says it, backends='my.toml': {_BACKENDS[argument]}"
+    if argument in ("index", "web", "sandbox", "judge", "endpoints", "models", "cassette") and "backends" in valid:
+        return " A file says it: backends='my.toml'"
     if argument == "seed":
         return " Give it to reset: reset(seed=3)"
     if argument in (*OPTIONS, "episode_seed"):
         return f" Give it to reset: reset(options={{{argument!r}: ...}})"
     return ""
-
-
-def _kinds(task_id: str | None, budget: float | None, episode_seed: int | None, luck: int | None) -> None:
-    """What `check` reads the kinds of reset's options from."""
 
 
 def _load(path: str, arguments: Mapping[str, Any]) -> TaskSource:
@@ -340,10 +321,6 @@ def factory(source: str | TaskSource, **arguments: Any) -> EpisodeFactory:
         return _shared(source, items, tuple(_stamp(value) for _, value in items))  # type: ignore[arg-type]
     except TypeError:  # an argument that cannot be hashed, such as a mapping of preference weights
         return _make(source, arguments)
-
-
-def _again(source: str, arguments: dict[str, Any]) -> EpisodeFactory:
-    return factory(source, **arguments)
 
 
 def _stamp(value: Any) -> tuple[int, int] | None:

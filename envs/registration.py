@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from toolorchestra.envs.base.errors import ConfigError, no_such
+
 if TYPE_CHECKING:
     from gymnasium import Env
     from gymnasium.envs.registration import EnvSpec
@@ -36,8 +38,6 @@ def full_id(name: str) -> str:
     """`HLE-v0` as `ToolOrchestra/HLE-v0`; an id of one's own stays as it is. Unknown ones are refused."""
     import gymnasium as gym
 
-    from toolorchestra.envs.base.errors import ConfigError, no_such
-
     if ":" in name:  # "module:id", which gymnasium imports
         return name
     own = name in gym.registry and "source" in gym.registry[name].kwargs
@@ -58,8 +58,6 @@ def spec_of(name: str) -> EnvSpec:
     """What is registered under an id; of "module:id" the module is imported first."""
     import gymnasium as gym
 
-    from toolorchestra.envs.base.errors import ConfigError
-
     module, _, env_id = name.rpartition(":")
     if module:
         try:
@@ -75,8 +73,6 @@ def register(env_id: str, source: str | type, **defaults: object) -> None:
     """Register a task source of your own, a class or its "module:Class", under an id of your own, with defaults of
     gym.make's arguments where they are to be others. The same again changes nothing."""
     import gymnasium as gym
-
-    from toolorchestra.envs.base.errors import ConfigError
 
     if isinstance(source, type):
         source = f"{source.__module__}:{source.__qualname__}"

@@ -15,17 +15,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from toolorchestra.envs.base.actions import not_text
 from toolorchestra.envs.base.errors import ConfigError, ResetNeeded, no_such
-from toolorchestra.envs.base.spaces import BatchSpace, Prose, Transcripts
+from toolorchestra.envs.base.spaces import Prose, Transcripts
 from toolorchestra.envs.base.types import Observation
 from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.env import run_calls
@@ -92,16 +94,24 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {"render_modes": ["ansi"], "autoreset_mode": self.autoreset_mode}
         self.factory = factory(source, **settings)
-        form = self.factory.settings.messages
-        self.single_action_space, self.single_observation_space = Prose(), Transcripts(form)
-        self.action_space = BatchSpace(Prose(), num_envs)
-        self.observation_space = BatchSpace(Transcripts(form), num_envs)
+        self.single_action_space = Prose()
+        self.single_observation_space = Transcripts(self.factory.settings.messages)
         self._running_steps = RunningSteps()
         self._launching: list[RunningStep] = []
         self._ready: dict[int, Step] = {}
         self._slots = [_Slot() for _ in range(num_envs)]
         self._flying = 0
         self._at_work = False
+
+    @cached_property
+    def action_space(self) -> gym.Space[Any]:  # type: ignore[override]
+        """A text for each environment."""
+        return batch_space(self.single_action_space, self.num_envs)
+
+    @cached_property
+    def observation_space(self) -> gym.Space[Any]:  # type: ignore[override]
+        """An observation of each environment."""
+        return batch_space(self.single_observation_space, self.num_envs)
 
     # -- Gymnasium's own verbs ---------------------------------------------------------------------------------------
 

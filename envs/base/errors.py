@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 _LEAST_PART = 3
@@ -32,10 +32,7 @@ class Outage(WithOption, RuntimeError):
 
 
 class ConfigError(WithOption, ValueError):
-    """A wrong setting: the text says what was expected, what came, and what to do.
-
-    The text is for Python. `command_line` says it as an option, such as "--again"; commands print it too.
-    """
+    """A wrong setting: the text says what was expected, what came, and what to do."""
 
 
 class WrongSetting(ConfigError):
@@ -59,7 +56,10 @@ def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
     import difflib
 
     names = sorted(str(v) for v in valid)
-    close = difflib.get_close_matches(str(name)[:80], names, n=1) or _only_one_with(str(name), names)
+    close = difflib.get_close_matches(str(name)[:80], names, n=1)
+    if not close and len(part := str(name).lower()) >= _LEAST_PART:  # "frames" is in one of them alone
+        found = [one for one in names if part in one.lower()]
+        close = found if len(found) == 1 else []
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"no {kind} {name!r:.80}; valid: {', '.join(names) or 'none'}.{hint}"
 
@@ -68,12 +68,6 @@ def one_of(kind: str, name: object, valid: Collection[object], where: str = "", 
     """Raise ConfigError where the name is none of the valid ones."""
     if name not in valid:
         raise ConfigError(f"{where}{no_such(kind, name, valid)}{behind}")
-
-
-def _only_one_with(part: str, names: Sequence[str]) -> list[str]:
-    """The one name that holds a part in some case, as 'ToolOrchestra/FRAMES-v0' holds "frames"."""
-    found = [name for name in names if part.lower() in name.lower()] if len(part) >= _LEAST_PART else []
-    return found if len(found) == 1 else []
 
 
 def install(extra: str) -> str:

@@ -105,13 +105,6 @@ def _of(wording: Wording, kind: str | None, most_slots: int) -> tuple[Template, 
     return tuple(t for t in kept if t.slots <= most_slots)
 
 
-@cache
-def _without_tools(template_id: str) -> Preference:
-    template = next(t for t in templates() if t.template_id == template_id)
-    general = {key: template.weights.get(key, 0.0) for key in GENERAL}
-    return Preference(**general, tools={}, sentence=template.text, kind=template.kind)
-
-
 def sample(rng: random.Random, keys: Sequence[str], wording: Wording = "train", kind: str | None = None) -> Preference:
     """A preference over these keys, drawn from the bank."""
     known(kind)
@@ -121,9 +114,8 @@ def sample(rng: random.Random, keys: Sequence[str], wording: Wording = "train", 
     if not bank:
         raise ConfigError(f"preference {kind!r} weighs more tools than there are: {', '.join(keys) or 'none'}")
     template = rng.choice(bank)
-    if "{" not in template.text:
-        return _without_tools(template.template_id)
-    names = dict(zip(("tool", "other"), rng.sample(list(keys), min(2, len(keys))), strict=False))
+    drawn = rng.sample(list(keys), min(2, len(keys))) if template.slots else []
+    names = dict(zip(("tool", "other"), drawn, strict=False))
     weights = {key.format(**names): weight for key, weight in template.weights.items()}
     general = {key: weights.pop(key, 0.0) for key in GENERAL}
     return Preference(**general, tools=weights, sentence=template.text.format(**names), kind=template.kind)

@@ -71,7 +71,8 @@ def _told(shape: Any, data: Any, errors: Sequence[Mapping[str, Any]], known: Seq
     kind, value = alike[0]["type"], alike[0]["input"]
     if kind == "json_invalid":
         return f"it cannot be read: {alike[0]['ctx']['error']}"
-    at, above = (f"{_spelled(s)}: " if s else "" for s in (steps, steps[:-1]))
+    at, above = ("".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in way).removeprefix(".")
+                 + ": " * bool(way) for way in (steps, steps[:-1]))  # fmt: skip
     here, beside = (_known(shape, s) if s else known for s in (steps, steps[:-1]))
     if kind in _UNKNOWN:
         return f"{above}{no_such('key', steps[-1], beside)}"
@@ -97,10 +98,6 @@ def _steps(data: Any, err: Mapping[str, Any]) -> Steps:
             data = data[step]
             steps.append(step)
     return (*steps, err["loc"][-1]) if err["type"] in _MISSING else tuple(steps)
-
-
-def _spelled(steps: Steps) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
 
 
 def _known(shape: Any, steps: Steps) -> list[str]:

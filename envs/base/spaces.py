@@ -7,7 +7,6 @@ from typing import Any, NoReturn
 
 import gymnasium as gym
 from gymnasium.vector.utils import create_shared_memory
-from numpy.typing import NDArray
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message, Observation, Rows, freeze
@@ -118,39 +117,3 @@ def _no_shared_memory(space: Transcripts, n: int = 1, ctx: Any = None) -> NoRetu
         '..., vectorization_mode="async", vector_kwargs={"shared_memory": False}), or leave vectorization_mode out: '
         "then the episodes run at the same time without processes"
     )
-
-
-class BatchSpace(gym.Space[tuple[Any, ...]]):
-    """n elements of one space, as a tuple: what a vector environment takes and gives."""
-
-    def __init__(self, single: gym.Space[Any], n: int, seed: int | None = None) -> None:
-        self.single, self.n = single, n
-        super().__init__((n,), None, seed)
-
-    def sample(self, mask: Any = None, probability: Any = None) -> tuple[Any, ...]:
-        return tuple(self.single.sample() for _ in range(self.n))
-
-    def seed(self, seed: int | NDArray[Any] | None = None) -> Any:
-        self.single.seed(int(seed) if seed is not None else None)
-        return super().seed(seed)  # type: ignore[arg-type]
-
-    def contains(self, x: Any) -> bool:
-        return (
-            isinstance(x, Sequence)
-            and not isinstance(x, str)
-            and len(x) == self.n
-            and all(map(self.single.contains, x))
-        )
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        return False
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BatchSpace) and (self.n, self.single) == (other.n, other.single)
-
-    def __hash__(self) -> int:
-        return hash((BatchSpace, self.n))
-
-    def __repr__(self) -> str:
-        return f"Batch({self.single}, {self.n})"

@@ -384,11 +384,7 @@ def offer_line(sheet: PriceSheet, alias: str, item: str, note: str, time: str = 
 
 def brief_offer(sheet: PriceSheet, alias: str, item: str, seconds: float) -> str:
     """A model on offer in three words: alias, dollars per million output tokens (two digits), seconds."""
-    return f"{alias} {output_price(sheet, item)} {seconds:g}"
-
-
-def output_price(sheet: PriceSheet, item: str) -> str:
-    """Dollars per million output tokens to two digits; a price that is not by the token is told in full."""
     price = sheet.price(item)
     rate = price.pico_usd_per_token
-    return f"{float(f'{rate[2] / 1_000_000:.2g}'):g}" if rate else in_words(price)
+    told = f"{float(f'{rate[2] / 1_000_000:.2g}'):g}" if rate else in_words(price)
+    return f"{alias} {told} {seconds:g}"

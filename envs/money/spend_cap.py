@@ -56,13 +56,9 @@ class SpendCap:
         return self._nano_held / NANO
 
     @property
-    def _nano_free(self) -> int:
-        return self._nano_cap - self._nano_spent - self._nano_held
-
-    @property
     def free_nano_usd(self) -> int:
         """Neither spent nor set aside; below 0 where more was spent than the cap."""
-        return self._nano_free
+        return self._nano_cap - self._nano_spent - self._nano_held
 
     @property
     def used_up(self) -> bool:
@@ -119,13 +115,17 @@ class SpendCap:
         if waiter.refused:
             raise SpendCapReached(waiter.refused)
         if late:
-            raise Outage(self._told_late(nano_usd, seconds))
+            wanted, held = plain(nano_usd, 9), plain(self._nano_held, 9)
+            raise Outage(
+                f"the spend cap had no {wanted} $ free for {seconds:.3g} s: {held} $ are set aside for requests that "
+                "have not ended; nothing was sent"
+            )
         return Hold(self, nano_usd)
 
     def _held_or_waits(self, nano_usd: int) -> _Waiter | None:
         """None: it is set aside. Else whose turn is to come. Raises SpendCapReached where it cannot come."""
         with self._lock:
-            if not self._waiting and not self.used_up and nano_usd <= self._nano_free:
+            if not self._waiting and not self.used_up and nano_usd <= self.free_nano_usd:
                 self._nano_held += nano_usd
                 return None
             waiter = _Waiter(nano_usd, asyncio.get_running_loop())
@@ -139,7 +139,7 @@ class SpendCap:
         """Give those who wait what is free, in their order; where no money can come back, refuse them."""
         while self._waiting:
             first = self._waiting[0]
-            free = self._nano_free
+            free = self.free_nano_usd
             if self.used_up or (first.nano_usd > free and not self._nano_held):
                 self._refused = self._refused or (0 if self._nano_spent >= self._nano_cap else first.nano_usd)
                 first.refused = self.told()
@@ -158,13 +158,6 @@ class SpendCap:
             self._waiting.remove(waiter)
             self._serve()
             return True
-
-    def _told_late(self, nano_usd: int, seconds: float) -> str:
-        wanted, held = plain(nano_usd, 9), plain(self._nano_held, 9)
-        return (
-            f"the spend cap had no {wanted} $ free for {seconds:.3g} s: {held} $ are set aside for requests that have "
-            "not ended; nothing was sent"
-        )
 
     def _release(self, nano_usd: int) -> None:
         with self._lock:

@@ -124,14 +124,10 @@ class Gates:
             # recv() would wait on.
             return CallResult(ToolResult(""), failure=failure(tool.name, err), booked=context.bill.take())
         except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
-            if isinstance(err, TimeoutError) and (deadline.expired() or _late(ready, started)):
+            late = time.monotonic() - started >= tool.deadline_seconds  # a tool's own error may come when it is due
+            if isinstance(err, TimeoutError) and (deadline.expired() or late):
                 return _missed(ready)
             return _explain(err, ready)
-
-
-def _late(ready: ReadyCall, started: float) -> bool:
-    """Whether a tool's own TimeoutError came when its deadline was due."""
-    return time.monotonic() - started >= ready.tool.deadline_seconds
 
 
 # -- the asyncio driver: rollouts are made of it; thousands of episodes run side by side -------------------------------

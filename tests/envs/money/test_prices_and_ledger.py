@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolorchestra.envs.base.errors import ConfigError, PriceError, SpendCapReached
+from toolorchestra.envs.base.errors import PriceError, SpendCapReached
 from toolorchestra.envs.money.ledger import Ledger
 from toolorchestra.envs.money.prices import (
     CLASSES,
@@ -79,18 +79,6 @@ def test_the_papers_table() -> None:
         assert PAPER.charge(Usage(item, "expert", Tokens(1, 1, 1, 1))).nano_usd == round(2000 * (into + out))
 
 
-def test_the_papers_services() -> None:
-    assert PAPER.charge(Usage("code-interpreter", "tool", seconds=1.0)).usd == 0.0000083
-    assert PAPER.charge(Usage("code-interpreter", "tool", seconds=60.0)).usd == 0.000498
-    assert PAPER.charge(Usage("tavily/search", "tool", units=1)).usd == 0.01
-    assert PAPER.charge(Usage("tavily/extract", "tool", units=5)).usd == 0.01
-    assert PAPER.charge(Usage("local-index", "tool", units=9, seconds=9.0, tokens=Tokens(9, 9, 9, 9))).usd == 0
-    assert set(PAPER.prices) == {*PAPER_TABLE, "code-interpreter", "tavily/search", "tavily/extract"} | {
-        "local-index",
-        "local-tool",
-    }
-
-
 def priced(**row: Any) -> Price:
     return Price.read(row, "s: m")
 
@@ -124,10 +112,14 @@ def test_what_is_not_sold_that_way_is_refused() -> None:
         Usage("gpt-5", "expert", Tokens(10, 0, -1)),
         Usage("tavily/search", "tool", units=-1),
         Usage("gpt-5", "expert", seconds=float("nan")),
+        Usage("gpt-5", "expert", Tokens(1.5)),  # type: ignore[arg-type]
+        Usage("gpt-5", "expert", Tokens(output=True)),
+        Usage("gpt-5", "expert", seconds="0.1"),  # type: ignore[arg-type]
     ],
 )
-def test_nothing_is_used_less_than_not_at_all(usage: Usage) -> None:
-    assert "a usage counts from 0 up, got Usage(" in refusal(lambda: PAPER.charge(usage))
+def test_what_is_no_count_is_refused(usage: Usage) -> None:
+    said = refusal(lambda: PAPER.charge(usage))
+    assert re.search(r"a usage counts from 0 up|counted in whole numbers|seconds are a number from 0 up", said)
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint64])
@@ -138,30 +130,6 @@ def test_counts_from_arrays_are_billed_like_pythons_own(kind: Any) -> None:
     assert json.loads(json.dumps(charge.usage)) == ["gpt-5", "expert", [most, 0, most, 0], 0, 0.0, False, False]
     assert bill(PAPER, "tavily/search", units=kind(100)) == 100 * NANO // 100
     assert type(PAPER.charge(Usage("code-interpreter", "tool", seconds=np.float32(0.5))).seconds) is float
-
-
-@pytest.mark.parametrize(
-    ("used", "said"),
-    [
-        ({"tokens": Tokens(1.5)}, "counted in whole numbers, got Usage(item='gpt-5'"),  # type: ignore[arg-type],
-        ({"tokens": Tokens(output=True)}, "counted in whole numbers"),
-        ({"seconds": "0.1"}, "seconds are a number from 0 up, got Usage("),
-    ],
-)
-def test_what_is_no_count_is_refused(used: dict[str, Any], said: str) -> None:
-    assert said in refusal(lambda: bill(PAPER, "gpt-5", **used))
-
-
-def test_an_unknown_item_is_an_error_that_names_the_known_ones() -> None:
-    message = refusal(lambda: bill(PAPER, "gpt5", tokens=Tokens(1)))
-    assert message.startswith("price sheet paper-2025-11: no price for 'gpt5'; valid: claude-opus-4.1, ")
-    assert "Did you mean 'gpt-5'?" in message
-    message = refusal(lambda: PAPER.require(["gpt-5", "qwen3-9b", "zzz"], "tool 'x'"))
-    assert message.startswith(
-        "tool 'x': price sheet paper-2025-11 cannot bill ['qwen3-9b', 'zzz']: no price for 'qwen3"
-    )
-    assert "valid: claude-opus-4.1" in message
-    PAPER.require(PAPER.prices, "all")
 
 
 def test_models_have_to_be_sold_by_the_token() -> None:
@@ -175,23 +143,16 @@ def test_models_have_to_be_sold_by_the_token() -> None:
 
 BAD_ROWS: list[tuple[Any, list[str]]] = [
     ({"usd_per_mtok": {"input": -1, "output": 1}}, [".usd_per_mtok.input: a price is finite and not negative, got -1"]),
-    ({"usd_per_mtok": {"input": 1, "output": "-0.5"}}, ["usd_per_mtok.output", "not negative"]),
     ({"usd_per_mtok": {"input": 1}}, ["usd_per_mtok: output is missing; the keys are input, output, cached, reas"]),
     ({"usd_per_mtok": {"input": "cheap", "output": 1}}, ["usd_per_mtok.input: a price is a number, got 'cheap'"]),
     ({"usd_per_mtok": {"input": True, "output": 1}}, ["usd_per_mtok.input: a number or a text expected, got True"]),
     ({"usd_per_mtok": {"input": 0.0000001, "output": 1}}, ["usd_per_mtok.input", "finer than", "round it to 0.000001"]),
     ({"usd_per_mtok": {"input": 1, "output": 1, "thought": 1}}, ["no key 'thought'; valid: cached, input, output"]),
-    ({"usd_per_unit": -0.01}, ["usd_per_unit", "not negative", "-0.01"]),
     ({"usd_per_unit": 1e-10}, ["usd_per_unit", "finer than", "1E-9"]),
-    ({"usd_per_second": "1e-12"}, ["usd_per_second", "finer than"]),
     ({"usd_per_second": "Infinity"}, ["usd_per_second", "finite"]),
-    ({"usd_per_token": 1}, ["no key 'usd_per_token'; valid: free, usd_per_mtok, usd_per_second, usd_per_unit."]),
     ({}, ["costs nothing", "say why", '"free"']),
-    ({"usd_per_unit": None}, ["costs nothing", "say why"]),
     ({"usd_per_mtok": {"input": 0, "output": 0}}, ["costs nothing", "say why"]),
-    ({"free": "  "}, ["costs nothing", "say why"]),
     ({"free": "on us", "usd_per_unit": 1}, ["is free (on us) and has a price"]),
-    ("free", ["(usd_per_mtok, usd_per_unit, usd_per_second, free) expected, got a text"]),
 ]
 
 
@@ -207,16 +168,13 @@ def test_bad_rows_are_price_errors_that_name_the_item(row: Any, said: list[str])
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"id": None}, "id is missing; the keys are id, date, source, prices"),
         ({"prices": [1]}, "prices: keys with values expected, got a list"),
-        ({"date": 5}, "date: a text expected, got 5"),
         ({"dated": "2026-01-01"}, "no key 'dated'; valid: date, id, prices, source. Did you mean 'date'?"),
     ],
 )
 def test_bad_sheets(change: Mapping[str, Any], said: str) -> None:
     data = {"id": "s", "date": "2026-01-01", "source": "test", "prices": {}, **change}
-    kept = {key: value for key, value in data.items() if value is not None}
-    message = refusal(lambda: PriceSheet.read(kept, "mine.json"))
+    message = refusal(lambda: PriceSheet.read(data, "mine.json"))
     assert message.startswith("mine.json: ")
     assert said in message
 
@@ -228,10 +186,7 @@ def written(path: Path, prices: Mapping[str, Any], name: str = "mine") -> Path:
 
 def test_a_sheet_by_its_path(tmp_path: Path) -> None:
     path = written(tmp_path / "mine.json", {"m": {"usd_per_mtok": {"input": 0.1, "output": 0.3}}})
-    for name in (path, str(path)):
-        sheet = load_sheet(name)
-        assert sheet.sheet_id == "mine"
-        assert bill(sheet, "m", tokens=Tokens(MILLION, 0, MILLION)) == 400_000_000
+    assert bill(load_sheet(str(path)), "m", tokens=Tokens(MILLION, 0, MILLION)) == 400_000_000
     written(path, {"m": {"usd_per_mtok": {"input": 1, "output": 3}}})
     assert bill(load_sheet(path), "m", tokens=Tokens(MILLION)) == NANO
 
@@ -242,24 +197,15 @@ def test_a_file_may_not_price_what_is_no_number(tmp_path: Path) -> None:
     assert "m.usd_per_unit: a finite number" in refusal(lambda: load_sheet(path))
     path.write_text("{not json")
     assert refusal(lambda: load_sheet(path)).startswith(f"price sheet {path} is not valid JSON: ")
-    path.write_text("[1, 2]")
-    assert "(id, date, source, prices) expected, got a list" in refusal(lambda: load_sheet(path))
-
-
-def test_a_file_may_not_price_one_item_twice(tmp_path: Path) -> None:
-    path = tmp_path / "mine.json"
     rows = '"m": {"usd_per_unit": 1}, "m": {"usd_per_unit": 2}'
     path.write_text(f'{{"id": "s", "date": "d", "source": "t", "prices": {{{rows}}}}}')
     assert "'m' stands there twice; take one of them out" in refusal(lambda: load_sheet(path))
 
 
 @pytest.mark.parametrize("price", ["1e999999", "1000000000.5", "9" * 4000])
-@pytest.mark.parametrize("where", ['"usd_per_mtok": {{"input": 1, "output": {}}}'])
-def test_a_price_has_a_bound_and_is_refused_at_once(tmp_path: Path, price: str, where: str) -> None:
+def test_a_price_has_a_bound_and_is_refused_at_once(tmp_path: Path, price: str) -> None:
     path = tmp_path / "mine.json"
-    path.write_text(
-        f'{{"id": "s", "date": "d", "source": "t", "prices": {{"m": {{{where.format(price)}}}, "n": {{"free": "x"}}}}}}'
-    )
+    path.write_text(f'{{"id": "s", "date": "d", "source": "t", "prices": {{"m": {{"usd_per_unit": {price}}}}}}}')
     started = time.process_time()
     said = refusal(lambda: load_sheet(path))
     assert time.process_time() - started < 0.5
@@ -281,15 +227,6 @@ def test_prices_made_in_python_are_checked_where_they_are_made() -> None:
     assert "sheet s: m needs a Price, got {'usd_per_unit': 1}; use Price.read" in refusal(
         lambda: PriceSheet("s", "2026-01-01", "test", row)
     )
-
-
-def test_missing_sheets_name_the_packaged_ones(tmp_path: Path) -> None:
-    valid = "paper-2025-11, recorded-2025-12, unseen-2026-01"
-    missing = str(tmp_path / "none.json")
-    message = refusal(lambda: load_sheet(missing), ConfigError)
-    assert message == f"no file '{missing}'; name a price sheet's file, or one of: {valid}"
-    message = refusal(lambda: load_sheet("paper-2025"), ConfigError)
-    assert message == f"no price sheet 'paper-2025'; valid: {valid}. Did you mean 'paper-2025-11'?"
 
 
 _MTOK = st.decimals(0, 1000, places=6).map(lambda d: d.normalize())
@@ -404,18 +341,11 @@ def test_sums_are_exact_in_any_order(used: list[tuple[Usage, str]], rng: Any) ->
     assert ledger.usd_by_role() == {
         role: by_role[role] / NANO for role in ROLES if any(u.role == role for u, _ in used)
     }
-    for key in ("", "search-1", "answer-1"):
-        expected = sum(b for b, (_, k) in zip(bills, used, strict=True) if k == key)
-        assert ledger.usd_by_tool().get(key, 0) == expected / NANO
     assert ledger.tokens() == Tokens(*(sum(u.tokens[i] for u, _ in used) for i in range(4)))
     shuffled = list(used)
     rng.shuffle(shuffled)
     other = filled(PAPER, shuffled)
-    assert (other.nano_usd, other.usd_by_role(), other.usd_by_tool()) == (
-        ledger.nano_usd,
-        ledger.usd_by_role(),
-        ledger.usd_by_tool(),
-    )
+    assert (other.nano_usd, other.usd_by_role()) == (ledger.nano_usd, ledger.usd_by_role())
 
 
 @given(_USAGES)
@@ -434,14 +364,13 @@ def test_repricing(used: list[tuple[Usage, str]]) -> None:
 
 
 def test_the_cap_stops_what_comes_after_it_is_reached() -> None:
-    cap = SpendCap(0.5)
+    cap = SpendCap(1.2345678)
+    cap.add(1_234_567_799)
     cap.check()
-    cap.add(499_999_999)
-    cap.check()
-    cap.add(1)
-    with pytest.raises(SpendCapReached, match=r"spent 0\.5 \$ of its cap of 0\.5 \$"):
+    cap.add(102)
+    with pytest.raises(SpendCapReached, match=r"spent 1\.234567901 \$ of its cap of 1\.2345678 \$"):
         cap.check()
-    assert cap.spent_usd == 0.5
+    assert cap.spent_usd == 1.234567901
 
 
 def test_a_copy_of_the_settings_has_the_runs_own_cap() -> None:
@@ -465,43 +394,3 @@ def test_no_payment_of_any_thread_is_lost() -> None:
     for thread in running:
         thread.join(30)
     assert cap.spent_usd == 160_000 / NANO
-
-
-def test_a_used_up_cap_is_told_to_the_last_digit() -> None:
-    cap = SpendCap(1.2345678)
-    cap.add(1_234_567_901)
-    with pytest.raises(SpendCapReached, match=r"spent 1\.234567901 \$ of its cap of 1\.2345678 \$"):
-        cap.check()
-
-
-def test_threads_overshoot_by_what_is_in_flight_at_most() -> None:
-    threads, nano = 8, 1_000
-    cap = SpendCap(0.002)
-    paid: list[int] = []
-    ready = threading.Barrier(threads)
-
-    def spend() -> None:
-        ready.wait()
-        calls = 0
-        try:
-            while True:
-                cap.check()
-                calls += 1
-                cap.add(nano)
-        except SpendCapReached:
-            paid.append(calls)
-
-    running = [threading.Thread(target=spend) for _ in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join(30)
-    assert len(paid) == threads
-    assert cap.spent_usd == sum(paid) * nano / NANO
-    assert 2_000 <= sum(paid) <= 2_000 + threads - 1
-
-
-def test_repricing_needs_every_price() -> None:
-    sheet = PriceSheet.read({"id": "s", "date": "d", "source": "t", "prices": {"qwen3-8b": {"free": "x"}}}, "s")
-    ledger = filled(PAPER, [(Usage("gpt-5", "expert", Tokens(1)), "answer-1")])
-    assert "no price for 'gpt-5'" in refusal(lambda: ledger.reprice(sheet))
