@@ -14,7 +14,7 @@ import pytest
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.sources import AdderSource, AnswerWorld, adder_script
 from tests.tau2_playing import needs_package
-from toolorchestra.envs.base.types import Answer, Outcome, Question, Rows, Transcript
+from toolorchestra.envs.base.types import Answer, Question, Rows, Transcript
 from toolorchestra.envs.domains.source import Scene
 from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.env import OrchestraEnv
@@ -79,7 +79,6 @@ def test_every_domain_of_tau2_conforms(settings: dict[str, Any]) -> None:
         ("Adder", {}),
         ("Sleeper", {"backend": "bed", "max_in_flight": 3}),
         ("Broken", {"way": "raises_later"}),
-        ("Broken", {"way": "grade"}),
         ("Judged", {}),
         ("Talker", {"history": "state"}),
     ],
@@ -110,30 +109,11 @@ def test_calls_in_flight_that_are_abandoned_leave_nothing_behind() -> None:
 LONG_NAP = '<tool_call>{"name": "nap", "arguments": {"milliseconds": 30}}</tool_call>'
 
 
-class UnseededSource(AdderSource):
-    """Draws from a generator of its own."""
-
-    def draw(self, split: str, rng: random.Random) -> str:
-        return super().draw(split, random.SystemRandom())
-
-
 class SameTaskSource(AdderSource):
     """Has one task."""
 
     def draw(self, split: str, rng: random.Random) -> str:
         return f"{self.name}/{split}/0"
-
-
-class SharedSource(AdderSource):
-    """Its episodes count in one common place."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.opened = 0
-
-    def world(self, number: int, toolbox: Toolbox) -> World:
-        self.opened += 1
-        return AnswerWorld(f"This is opening number {self.opened}.", "28", toolbox)
 
 
 class LoudSource(AdderSource):
@@ -168,18 +148,6 @@ class _LooseWorld(AnswerWorld):
         return (_LooseMessage(role="user", content=self.request),)  # type: ignore[return-value]
 
 
-class GenerousSource(AdderSource):
-    """Pays more than 1."""
-
-    def world(self, number: int, toolbox: Toolbox) -> World:
-        return _GenerousWorld(f"Task {number}", "28", toolbox)
-
-
-class _GenerousWorld(AnswerWorld):
-    def grade(self, *, finished: bool) -> Outcome:
-        return Outcome(2.0, {})
-
-
 class LeakySource(AdderSource):
     """Every episode starts a thread that nobody stops."""
 
@@ -191,15 +159,6 @@ class LeakySource(AdderSource):
 
 
 THREADS: list[threading.Event] = []
-FILES: list[Any] = []
-
-
-class OpenFileSource(AdderSource):
-    """Every episode opens a file that nobody closes."""
-
-    def world(self, number: int, toolbox: Toolbox) -> World:
-        FILES.append(open("/dev/null"))  # noqa: SIM115 - the leak is the point
-        return super().world(number, toolbox)
 
 
 @tool
@@ -221,13 +180,10 @@ class MemorySource(AdderSource):
 @pytest.mark.parametrize(
     ("name", "rule", "seen"),
     [
-        ("Unseeded", "gymnasium's own check", "non-deterministic"),
         ("SameTask", "different seeds", "20 seeds gave {'adder/train/0'} alone"),
-        ("Shared", "gymnasium's own check", "not equivalent"),
         ("Memory", "the same seed gives", "'content'] was '"),
         ("Loud", "nothing before the end", "info says the expected answer: {'forty-two'}"),
         ("Loose", "gymnasium's own check", "observation space"),
-        ("Generous", "the last step says", "an outcome is worth 0 to 1, got 2.0"),
     ],
 )
 def test_a_broken_rule_is_named(name: str, rule: str, seen: str) -> None:
@@ -249,16 +205,10 @@ class CheatingEnv(OrchestraEnv):
         observation, reward, terminated, truncated, info = super().step(action)
         if self.cheat == "hidden fee":
             info["ledger"]["usd"] += 1e-9
-        elif self.cheat == "wrong role":
-            info["ledger"]["usd_by_role"]["judge"] = 0.0
-        elif self.cheat == "lost time":
-            info["ledger"]["seconds"] += 0.5
         elif self.cheat == "no outcome":
             info.pop("outcome", None)
         elif self.cheat == "failure is 0":
             reward = 0.0 if math.isnan(reward) else reward
-        elif self.cheat == "strict":
-            truncated = truncated or not action.strip()
         elif self.cheat == "rewrites":
             observation = {**observation, "messages": Rows(observation["messages"][1:])}
         return observation, reward, terminated, truncated, info
@@ -269,11 +219,8 @@ class CheatingEnv(OrchestraEnv):
     [
         ("takes anything", "non-str is refused", "step(None) did not raise TypeError"),
         ("hidden fee", "to the nano-dollar", "the ledger's dollars are"),
-        ("wrong role", "to the nano-dollar", "the ledger's roles are"),
-        ("lost time", "to the nano-dollar", "the ledger's seconds are"),
         ("no outcome", "the last step says", "lacks ['outcome']"),
         ("failure is 0", "its reward nan", "a reward of 0.0: it must be nan"),
-        ("strict", "unusable actions", "the action '' ends the episode"),
         ("rewrites", "only grow", "the transcript is not the one before"),
     ],
 )
@@ -291,14 +238,10 @@ def test_a_cheating_environment_is_caught(cheat: str, rule: str, seen: str) -> N
         del gym.registry[env_id]
 
 
-def test_leaked_threads_and_files_are_counted() -> None:
+def test_leaked_threads_are_counted() -> None:
     try:
         with pytest.raises(ConformanceError, match=r"abandoned.*process holds threads: \d+ more"):
             check_environment(own_id("Leaky"), seeds=(0,), episodes=1, abandoned=16)
-        with pytest.raises(ConformanceError, match=r"abandoned.*process holds files: \d+ more"):
-            check_environment(own_id("OpenFile"), seeds=(0,), episodes=1, abandoned=16)
     finally:
         for stopped in THREADS:
             stopped.set()
-        for file in FILES:
-            file.close()

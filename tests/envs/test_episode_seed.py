@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,11 @@ import pytest
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.playing import FREE, HLE
 from tests.tau2_playing import needs_package
-from toolorchestra.agents.evaluation.trials import play, trials_of
+from toolorchestra.agents.evaluation.trials import trials_of
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import episode_seeds, factory
-from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.registration import ids
-from toolorchestra.envs.runtime.invoke import Gates
 from toolorchestra.envs.testing import RandomCaller
 from toolorchestra.envs.vector import OrchestraVectorEnv
 from toolorchestra.envs.wrappers import RecordTrajectories, read_trajectories, reset_to_recorded
@@ -82,15 +78,6 @@ def test_a_named_seed_draws_nothing() -> None:
     assert env.reset(options={"episode_seed": None}) == other.reset(seed=3)
 
 
-def test_a_vector_plays_it_too() -> None:
-    vector = OrchestraVectorEnv(2, HLE)
-    observations, infos = vector.reset(seed=1, options={"episode_seed": 9})
-    observation, info = OrchestraEnv(HLE).reset(options={"episode_seed": 9})
-    assert observations == (observation, observation)
-    assert infos["episode_seed"].tolist() == [9, 9]
-    assert infos["task_id"][1] == info["task_id"]
-
-
 @pytest.mark.parametrize("seed", ["5", True])
 def test_a_seed_that_is_no_number_is_refused(seed: Any) -> None:
     for env in (OrchestraEnv(HLE), OrchestraVectorEnv(2, HLE)):
@@ -133,23 +120,6 @@ def test_a_recorded_episode_is_played_again(
         row["price_sheet"],
     )
     assert ended(env, RandomCaller(2)) == steps
-
-
-def test_a_recorded_trial_is_played_again() -> None:
-    shared = factory(HLE, max_turns=3, **VARIED)
-    trial = trials_of("HLE-v0", shared, "p", 2, 5, 2)[-1]
-    caller = RandomCaller(4)
-
-    async def policy(episode: Episode) -> tuple[str, Usage | None]:
-        return caller(episode), None
-
-    row = asyncio.run(play(trial, shared, policy, Gates())).trajectory
-    env = OrchestraEnv(HLE, max_turns=3, **VARIED)  # type: ignore[arg-type]
-    reset_to_recorded(env, row)
-    ended(env, RandomCaller(4))
-    assert env.episode is not None
-    assert [dict(m) for m in env.episode.messages] == [dict(m) for m in row["messages"]]
-    assert env.episode.ledger.nano_usd == row["totals"]["nano_usd"]
 
 
 def test_other_arguments_are_noticed(tmp_path: Path) -> None:

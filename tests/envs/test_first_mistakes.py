@@ -50,14 +50,11 @@ def tool_of_text() -> object:
 
 
 REFUSED: list[tuple[Callable[[], object], str]] = [
-(lambda: made(max_turns=-1), "max_turns must be a whole number from 1 up, got -1; leave it out"),
-(lambda: made(tools=["search"]), 'give them to reset: reset(options={"tools": [\'search\']})'),
-(lambda: made(tools="search"), "tools is the name of a tool configuration (basic, none, paper, plain) or a"),
+(lambda: made(tools=["search"]), 'Single tools are kept at reset: reset(options={"tools": [...]})'),
 (lambda: made(TOOLSCALE, tools=["search"]), "Give it to reset: reset(options={'tools': ...})"),
 (lambda: made(task_id="frames-sim/test/5"), "Give it to reset: reset(options={'task_id': ...})"),
 (lambda: made(seed=3), "Give it to reset: reset(seed=3)"),
-(lambda: made(index="indexes/mine"), "A file says it, backends='my.toml': index = \"FOLDER\" under [retrieval]"),
-(lambda: made(judge="gpt-5-mini"), 'models = ["gpt-5-mini"] under [judge]'),
+(lambda: made(index="indexes/mine"), "A file says it: backends='my.toml'"),
 (lambda: reset(split="test"), "It is an argument of gym.make: gym.make(id, split=...)"),
 (lambda: reset(seed=3), "Give it beside the options: reset(seed=3)"),
     # preferences and prices,
@@ -66,18 +63,15 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 (lambda: billed({"input": 3}), 'charge_policy takes a Usage, such as Usage("qwen3-8b", "orchestrator", Tokens('),
     # backends and data: what Python is given, not what the command line is,
 (lambda: made(backends="none.toml"), 'no file of backends \'none.toml\'; write one, such as:\n[endpoints.local]'),
-(lambda: made(backends={"gpt-5": "http://x"}), "backends is a TOML or JSON file, got {'gpt-5': 'http://x'}"),
 (lambda: made(dataset="q.jsonl"), 'give backends=FILE whose table [retrieval] has index = "FOLDER"'),
-(lambda: made(experts="none.json"), "a file of experts {\"law\": {...}, \"models\": {...}} expected at none.json"),
 (lambda: made(TOOLSCALE, user="gpt-5"), "Or name the model that plays it, with backends=FILE"),
     # vectors,
-(lambda: OrchestraVectorEnv("2", "none:None"), "num_envs must be a whole number from 1 up, got '2'"),  # type: ignore[arg-type],
 (
         lambda: OrchestraVectorEnv(2, "none:None", autoreset_mode="never"),
         "no autoreset_mode 'never'; valid: Disabled, NextStep, SameStep.",
     ),
     # tools and recordings,
-(tool_of_text, "bills is a list of items, got 'tavily/search'; write bills=('tavily/search',)"),
+(tool_of_text, "bills is a list of items, got 'tavily/search'; write ('tavily/search',)"),
 (lambda: Toolbox([print]), "a toolbox is a list of tools, got <built-in function print>"),  # type: ignore[list-item],
 (lambda: list(read_trajectories("none.jsonl")), "no file of trajectories 'none.jsonl'; RecordTrajectories("),
 ]  # fmt: skip
@@ -121,12 +115,6 @@ def test_a_call_in_another_grammar_is_answered_with_the_grammar(written: str) ->
     told = env.step(written)[4]["new_messages"][-1]["content"]
     assert told.endswith(f'Write a call as {OPEN}{{"name": "TOOL", "arguments": {{"KEY": "VALUE"}}}}</tool_call>.')
     assert OPEN not in env.step("What do you think?")[4]["new_messages"][-1]["content"]
-
-
-def test_an_empty_file_of_backends_names_nothing(tmp_path: Path) -> None:
-    (tmp_path / "my.toml").touch()
-    with pytest.raises(ConfigError, match=r"my\.toml is empty; it names what stands behind the tools, such as:"):
-        made(backends=str(tmp_path / "my.toml"))
 
 
 def test_a_corpus_without_texts_names_what_python_takes(tmp_path: Path) -> None:

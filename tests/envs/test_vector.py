@@ -12,7 +12,6 @@ from gymnasium.vector import AutoresetMode
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.playing import ADD, HLE, vector_of
-from tests.sources import adder_script
 from toolorchestra.envs.base.errors import ConfigError, ResetNeeded
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.vector import OrchestraVectorEnv
@@ -68,17 +67,6 @@ def test_seeds_are_one_number_or_one_for_each() -> None:
     assert infos["task_id"][2] == OrchestraEnv("tests.sources:AdderSource").reset(seed=9)[1]["task_id"]
     with pytest.raises(ValueError, match="one seed for each of 3 environments is needed, got 2"):
         env.reset(seed=[1, 2])
-
-
-def test_infos_have_gymnasiums_shape() -> None:
-    env = vector_of("Adder")
-    infos = env.step([adder_script()[0], "<answer>28</answer>", "hm"])[4]
-    assert infos["_turn"].tolist() == [True, True, True]
-    assert infos["turn"].tolist() == [1, 1, 1]
-    assert infos["_outcome"].tolist() == [False, True, True]
-    assert infos["outcome"]["value"][1] == 1.0
-    assert infos["outcome"]["_value"].tolist() == [False, True, True]
-    assert infos["cost"]["usd"].tolist() == [sum(c["nano_usd"] for c in row) / 1e9 for row in infos["charges"]]
 
 
 @pytest.mark.parametrize(
@@ -149,15 +137,6 @@ def test_gymnasiums_vector_wrappers_fit() -> None:
     assert infos["episode"]["l"][0] == 1
 
 
-@pytest.mark.parametrize("actions", ["xx", 7, None])
-def test_actions_that_are_no_list_are_refused_and_change_nothing(actions: Any) -> None:
-    env = vector_of("Adder", num_envs=2)
-    with pytest.raises(TypeError, match=r"actions are a list of texts, one for each environment; got .* \(\w+\)$"):
-        env.step(actions)
-    for fine in ([ADD, ADD], (ADD, ADD), np.array([ADD, ADD]), np.array([ADD, ADD], object)):
-        assert env.step(fine)[4]["turn"].tolist() == [e.turn for e in env.episodes if e is not None]  # type: ignore[arg-type]
-
-
 def test_async_says_which_argument_it_needs_and_plays_with_it() -> None:
     env_id = "ToolOrchestra/FRAMES-v0"
     with pytest.raises(ConfigError, match=r'vectorization_mode="async", vector_kwargs=\{"shared_memory": False\}'):
@@ -173,11 +152,3 @@ def test_async_says_which_argument_it_needs_and_plays_with_it() -> None:
     finally:
         processes.close()
         ours.close()
-
-
-def test_reset_takes_its_arguments_by_name() -> None:
-    for env in (OrchestraEnv("tests.sources:AdderSource"), OrchestraVectorEnv(2, "tests.sources:AdderSource")):
-        with pytest.raises(TypeError, match=r"by name: reset\(seed=3\), reset\(options=.*; got reset\(3\)"):
-            env.reset(3)
-        with pytest.raises(TypeError, match=r"got reset\(3, \{'budget': 1\}\)"):
-            env.reset(3, {"budget": 1})

@@ -92,13 +92,6 @@ def test_infos_are_those_of_gymnasiums_own_vector(env_id: str) -> None:
     assert play_both(ours, theirs, AutoresetMode.SAME_STEP, turns=6) >= 2
 
 
-def test_so_they_are_with_a_budget_and_options() -> None:
-    mode = AutoresetMode.SAME_STEP
-    ours, theirs = both("ToolOrchestra/HLE-v0", mode, max_turns=3, budget=0.01, reward="scalar")
-    preference = {"outcome": 1, "usd": 0.5}
-    assert play_both(ours, theirs, mode, turns=8, options={"preference": preference, "budget": 0.004}) > 3
-
-
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 def test_a_failure_beside_an_end_has_gymnasiums_shape(mode: AutoresetMode) -> None:
     register("Tests/Broken-v0", "tests.sources:BrokenSource")
@@ -111,44 +104,6 @@ def test_a_failure_beside_an_end_has_gymnasiums_shape(mode: AutoresetMode) -> No
         assert infos["outcome"]["_value"].tolist() == [False, True]
         assert infos["_failed"].tolist() == infos["_outcome"].tolist() == [True, True]
         vector.close()
-
-
-def kinds(info: Mapping[str, Any], where: tuple[str, ...] = ()) -> dict[tuple[str, ...], type]:
-    """The type at each path."""
-    found: dict[tuple[str, ...], type] = {}
-    for key, value in info.items():
-        found[(*where, key)] = type(value)
-        if isinstance(value, dict):
-            found |= kinds(value, (*where, key))
-    return found
-
-
-def named_tuples(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(named_tuples(part) for part in value.values())
-    if isinstance(value, list | tuple):
-        return hasattr(value, "_asdict") or any(named_tuples(part) for part in value)
-    return False
-
-
-@pytest.mark.parametrize("env_id", EVERY_ID)
-def test_infos_are_json_with_names_and_of_one_kind_at_each_place(env_id: str) -> None:
-    """What is a dict (or a whole number) in one info is one in all: a vector's column is made after the first."""
-    env: Any = gym.make(env_id, **settings_of(env_id))
-    seen: dict[tuple[str, ...], type] = {}
-    for seed in range(6):
-        infos = [env.reset(seed=seed)[1]]
-        caller = RandomCaller(seed)
-        while not env.episode.over:
-            infos.append(env.step(caller(env.episode) if seed % 3 else "I do not know.")[4])
-        for info in infos:
-            assert not named_tuples(info)
-            assert json.loads(json.dumps(info)).keys() == info.keys()
-            for path, kind in kinds(info).items():
-                if kind is not type(None):  # None stands among objects; beside a dict it would not
-                    assert seen.setdefault(path, kind) is kind, path
-                else:
-                    assert seen.get(path) is not dict, path
 
 
 def test_charges_have_names() -> None:

@@ -125,20 +125,6 @@ def test_what_is_raised_at_a_landing_leaves_the_others_for_the_next_recv(monkeyp
     assert len(env.recv(2, timeout=10).env_ids) == 2
 
 
-@pytest.mark.parametrize("judge", ["raises", "refuses", "waits"])
-def test_judges_work_and_fail_one_by_one(judge: str) -> None:
-    env = vector_of("Judged", num_envs=2, judge=judge)
-    env.step_async(["good", ADD])
-    _, rewards, terminations, truncations, infos = env.step_wait(timeout=10)
-    assert rewards[1] == 0.0
-    if judge == "waits":
-        assert (rewards[0], terminations[0]) == (1.0, True)
-    else:
-        assert math.isnan(rewards[0])
-        assert truncations[0]
-        assert infos["failed"]["where"][0] in ("judge", "grade")
-
-
 def test_the_spend_cap_is_overshot_by_what_is_in_flight_at_most() -> None:
     cap = SpendCap(0.10)
     env = vector_of("Sleeper", num_envs=64, spend_cap=cap, orchestrator="local-index")
@@ -207,12 +193,3 @@ def test_closed_or_dropped_environments_leave_nothing_in_flight(how: str) -> Non
     del env
     assert before.leaked_since() == ""
     assert sum(t.name == "toolorchestra-io" for t in threading.enumerate()) == 1
-
-
-def test_step_wait_may_time_out_and_be_called_again() -> None:
-    env = vector_of("Sleeper", num_envs=2)
-    env.step_async([nap(200), ADD])
-    with pytest.raises(TimeoutError):
-        env.step_wait(timeout=0.01)
-    observations, *_ = env.step_wait(timeout=10)
-    assert [o["messages"][-1]["content"] for o in observations] == ["slept 200 ms", "3"]

@@ -47,68 +47,82 @@ def test_final_answer(reply: str) -> None:
     assert final_answer(reply) == FINAL[reply]
 
 
-RIGHT_NUMBERS: list[tuple[Answer, str]] = [
-    (number("42"), "42"),
-    (number("42"), " 42. "),
-    (number("42"), "42.0"),
-    (number("42"), "**Answer:** 42"),
-    (number("42"), "The answer is **42**."),
-    (number("42"), r"\boxed{42}"),
-    (number("42"), "84/2"),
-    (number("42"), "420E-1"),
-    (number("42"), "４２"),
-    (number("-3"), "−3"),
-    (number("0.5"), "1/2"),
-    (number("1/3"), "2/6"),
-    (number("1234567"), "1,234,567"),
-    (number("1234.5"), "1,234.5"),
-    (number("0"), "0e999"),
-    (number("1e999"), "10e998"),
-    (number("9.81", 0.01), "9.8"),
-    (number("-100", 0.01), "-99"),
-    (number("5", unit="m"), "5m."),
-    (number("5", unit="m/s^2"), "5 m/s²"),
-    (number("5", unit="m³"), "5 m³"),
-    (number("5", unit="N·m"), "5 N*m"),
-    (number("5e3", unit="eV"), "5000 eV"),
-    (Answer("5", "number", aliases=("7",)), "7.0"),
+RIGHT_TEXTS: list[tuple[Answer, list[str]]] = [
+    (Answer("Anna Berg"), ["anna  BERG", "The Anna-Berg.", "<answer>Anna Berg</answer>"]),
+    (Answer("The Old Mill"), ["old mill"]),
+    (Answer("Straße"), ["STRASSE"]),
+    (Answer("Anna", aliases=("Dr Berg", "A. B.")), ["dr. berg"]),
+    (Answer("A"), ["A."]),
+    (Answer("x+1"), ["x + 1"]),
+    (Answer("-5 m"), ["−5 m."]),
+    (Answer("10⁻⁵ mol"), ["$10^{-5}$ mol"]),
+    (Answer("1990-1995"), ["1990–1995"]),
+    (Answer("3, 1, 2", "exact"), ["3,1,2"]),
+    (Answer("x+y", "exact", aliases=("y+x",)), ["y + x"]),
+]
+RIGHT_NUMBERS: list[tuple[Answer, list[str]]] = [
+    (
+        number("42"),
+        ["42", " 42. ", "42.0", "**Answer:** 42", "The answer is **42**.", r"\boxed{42}", "84/2", "420E-1", "４２"],
+    ),
+    (number("-3"), ["−3"]),
+    (number("0.5"), ["1/2"]),
+    (number("1/3"), ["2/6"]),
+    (number("1234567"), ["1,234,567"]),
+    (number("1234.5"), ["1,234.5"]),
+    (number("0"), ["0e999"]),
+    (number("1e999"), ["10e998"]),
+    (number("9.81", 0.01), ["9.8"]),
+    (number("-100", 0.01), ["-99"]),
+    (number("5", unit="m"), ["5m."]),
+    (number("5", unit="m/s^2"), ["5 m/s²"]),
+    (number("5", unit="m³"), ["5 m³"]),
+    (number("5", unit="N·m"), ["5 N*m"]),
+    (number("5e3", unit="eV"), ["5000 eV"]),
+    (Answer("5", "number", aliases=("7",)), ["7.0"]),
 ]
 
 
-@pytest.mark.parametrize(("answer", "reply"), RIGHT_NUMBERS, ids=str)
-def test_right_numbers(answer: Answer, reply: str) -> None:
-    assert is_right(answer, reply)
+@pytest.mark.parametrize(("answer", "replies"), [*RIGHT_NUMBERS, *RIGHT_TEXTS], ids=str)
+def test_right_answers(answer: Answer, replies: list[str]) -> None:
+    assert [reply for reply in replies if not is_right(answer, reply)] == []
 
 
-WRONG_NUMBERS: list[tuple[Answer, str]] = [
-    (number("42"), ""),
-    (number("42"), "42.0000001"),
-    (number("42"), "x = 42"),
-    (number("42"), "**42** or **43**"),
-    (number("42"), "42 or 43"),
-    (number("42"), "41-42"),
-    (number("42"), "42%"),
-    (number("42"), "42/0"),
-    (number("42"), "42^1"),
-    (number("314"), "3,14"),
-    (number("12345"), "12,345,"),
-    (number("1000"), "1,0000"),
-    (number("105"), "10⁵"),
-    (number("52"), "5²"),
-    (number("1"), "1½"),
-    (number("9.81", 0.01), "9.7"),
-    (number("100", 0.01), "101.0001"),
-    (number("0", 0.01), "0.0001"),
-    (number("5", unit="m"), "5 m/s"),
-    (number("5", unit="m²"), "5 m"),
-    (number("42"), "nan"),
-    (number("nonsense"), "nonsense"),
+WRONG_TEXTS: list[tuple[Answer, list[str]]] = [
+    (Answer("Anna Berg"), ["", "Anna", "not Anna Berg", "Berg Anna"]),
+    (Answer("A"), ["?!"]),
+    (Answer("+"), ["-"]),
+    (Answer("Anna", aliases=("Dr Berg",)), ["Dr Dahl"]),
+    (Answer("x - 1"), ["x + 1"]),
+    (Answer("-5 m"), ["5 m"]),
+    (Answer("10⁵ years"), ["105 years"]),
+    (Answer("3.5"), ["3, 5"]),
+    (Answer("x < 3"), ["x > 3"]),
+    (Answer("H+"), ["H"]),
+    (Answer("10²", "exact"), ["102"]),
+    (Answer("3,1,2", "exact"), ["312"]),
+    (Answer("the abc", "exact"), ["abc"]),
+]
+WRONG_NUMBERS: list[tuple[Answer, list[str]]] = [
+    (number("42"), ["", "42.0000001", "x = 42", "**42** or **43**", "42 or 43", "41-42", "42%", "42/0", "42^1", "nan"]),
+    (number("314"), ["3,14"]),
+    (number("12345"), ["12,345,"]),
+    (number("1000"), ["1,0000"]),
+    (number("105"), ["10⁵"]),
+    (number("52"), ["5²"]),
+    (number("1"), ["1½"]),
+    (number("9.81", 0.01), ["9.7"]),
+    (number("100", 0.01), ["101.0001"]),
+    (number("0", 0.01), ["0.0001"]),
+    (number("5", unit="m"), ["5 m/s"]),
+    (number("5", unit="m²"), ["5 m"]),
+    (number("nonsense"), ["nonsense"]),
 ]
 
 
-@pytest.mark.parametrize(("answer", "reply"), WRONG_NUMBERS, ids=str)
-def test_wrong_numbers(answer: Answer, reply: str) -> None:
-    assert not is_right(answer, reply)
+@pytest.mark.parametrize(("answer", "replies"), [*WRONG_NUMBERS, *WRONG_TEXTS], ids=str)
+def test_wrong_answers(answer: Answer, replies: list[str]) -> None:
+    assert [reply for reply in replies if is_right(answer, reply)] == []
 
 
 _FRACTIONS = st.fractions(min_value=-(10**6), max_value=10**6, max_denominator=10**4)
@@ -135,53 +149,6 @@ def test_one_number_in_many_spellings(value: Decimal) -> None:
     ):
         assert is_right(answer, spelling), spelling
         assert not is_right(number(f"{value + 1:f}"), spelling)
-
-
-RIGHT_TEXTS: list[tuple[Answer, str]] = [
-    (Answer("Anna Berg"), "anna  BERG"),
-    (Answer("Anna Berg"), "The Anna-Berg."),
-    (Answer("Anna Berg"), "<answer>Anna Berg</answer>"),
-    (Answer("The Old Mill"), "old mill"),
-    (Answer("Straße"), "STRASSE"),
-    (Answer("Anna", aliases=("Dr Berg", "A. B.")), "dr. berg"),
-    (Answer("A"), "A."),
-    (Answer("x+1"), "x + 1"),
-    (Answer("-5 m"), "−5 m."),
-    (Answer("10⁻⁵ mol"), "$10^{-5}$ mol"),
-    (Answer("1990-1995"), "1990–1995"),
-    (Answer("3, 1, 2", "exact"), "3,1,2"),
-    (Answer("x+y", "exact", aliases=("y+x",)), "y + x"),
-]
-
-
-@pytest.mark.parametrize(("answer", "reply"), RIGHT_TEXTS, ids=str)
-def test_right_texts(answer: Answer, reply: str) -> None:
-    assert is_right(answer, reply)
-
-
-WRONG_TEXTS: list[tuple[Answer, str]] = [
-    (Answer("Anna Berg"), ""),
-    (Answer("Anna Berg"), "Anna"),
-    (Answer("Anna Berg"), "not Anna Berg"),
-    (Answer("Anna Berg"), "Berg Anna"),
-    (Answer("A"), "?!"),
-    (Answer("+"), "-"),
-    (Answer("Anna", aliases=("Dr Berg",)), "Dr Dahl"),
-    (Answer("x - 1"), "x + 1"),
-    (Answer("-5 m"), "5 m"),
-    (Answer("10⁵ years"), "105 years"),
-    (Answer("3.5"), "3, 5"),
-    (Answer("x < 3"), "x > 3"),
-    (Answer("H+"), "H"),
-    (Answer("10²", "exact"), "102"),
-    (Answer("3,1,2", "exact"), "312"),
-    (Answer("the abc", "exact"), "abc"),
-]
-
-
-@pytest.mark.parametrize(("answer", "reply"), WRONG_TEXTS, ids=str)
-def test_wrong_texts(answer: Answer, reply: str) -> None:
-    assert not is_right(answer, reply)
 
 
 @pytest.mark.parametrize("name", [*SUBJECTS, *PATTERNS])
@@ -251,13 +218,6 @@ _ANSWERS = st.builds(
     st.sampled_from(["", "m", "m²"]),
     st.tuples() | st.tuples(_REPLIES),
 )
-
-
-@given(_ANSWERS, _REPLIES)
-def test_grading_never_raises(answer: Answer, reply: str) -> None:
-    verdict: Any = is_right(answer, reply)
-    assert verdict is True or verdict is False
-    assert isinstance(final_answer(reply), str)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), st.sampled_from(["exact", "text"]))

@@ -148,9 +148,3 @@ def test_who_may_say_what_in_a_transcript() -> None:
     assert told[5]["content"] == "Error: write < tool_call>{...}< /tool_call>", "a tool that is called so is no grammar"
     assert (told[6]["name"], told[6]["content"]) == ("< |im_end|>", "< s>")
     assert STANDARD.told(said, spoken=True)[2]["content"] == "</tool_call>< |im_end|>"
-
-
-def test_schemas_are_told_without_marks() -> None:
-    schema = {"function": {"name": "f", "description": "x<|im_end|>", "parameters": {"enum": ("[INST]", 1, None)}}}
-    told = {"function": {"name": "f", "description": "x< |im_end|>", "parameters": {"enum": ["[ INST]", 1, None]}}}
-    assert STANDARD.schemas((schema,)) == [told]

@@ -61,7 +61,6 @@ def test_what_fits_is_made() -> None:
     ("data", "says"),
     [
         ({"parts": 5}, "a.toml: parts: a list expected, got 5"),
-        ({"parts": {}}, "a.toml: parts: a list expected, got keys with values"),
         ({"parts": [{}]}, "a.toml: parts[0]: name is missing; the keys are name, kind, window"),
         ({"parts": [{"name": "a"}, {"name": ""}]}, "a.toml: parts[1]: a part needs a name"),
         ({"parts": [{"nam": "a"}]}, "a.toml: parts[0]: no key 'nam'; valid: kind, name, window. Did you mean 'name'?"),
@@ -75,14 +74,10 @@ def test_what_fits_is_made() -> None:
         ({"address": {"width": "wide"}}, "a.toml: address.width: a whole number expected, got 'wide'"),
         ({"area": "3"}, "a.toml: area: a number expected, got '3'"),
         ({"area": math.nan}, "a.toml: area: a finite number expected, got nan"),
-        ({"area": True}, "a.toml: area: a number expected, got True"),
         ({"area": "http://me:hidden@there/path"}, "a.toml: area: a number expected, got 'http://there/path'"),
-        ({"lived_in": 1}, "a.toml: lived_in: true or false expected, got 1"),
-        ({"rooms": {"bath": 1.5}}, "a.toml: rooms.bath: a whole number expected, got 1.5"),
         ({"rooms": {"baht": 1}}, "a.toml: rooms: no key 'baht'; valid: bath, kitchen. Did you mean 'bath'?"),
         ({"rooms": "http://me:hidden@there"}, "a.toml: rooms: keys with values expected, got a text"),
         ({"levels": 1}, "a.toml: no key 'levels'; valid: address, area, built, lived_in, parts, rooms."),
-        ({"level": 1}, "a.toml: no key 'level'; valid: address, area, built, lived_in, parts, rooms."),
     ],
 )  # fmt: skip
 def test_an_error_says_where_what_was_expected_and_what_came(data: dict[str, Any], says: str) -> None:

@@ -42,14 +42,6 @@ def test_an_answer_above_the_budget_does_not_solve_the_task() -> None:
     assert sum(before) > 0
 
 
-def test_many_expensive_calls_in_one_turn_do_not_solve_the_task() -> None:
-    env = spender(budget=0.05, **FREE)
-    assert env.episode is not None
-    last = step(env, *[spend(5) for _ in range(15)], spend(5, final=True))
-    assert last.info["over_budget_usd"] == pytest.approx(0.75, abs=0.01)
-    assert (last.reward, last.terminated) == (0.0, True)
-
-
 def test_what_costs_the_budget_to_the_last_cent_is_solved() -> None:
     env = spender(budget=0.05, prices=SHEET, preference="none")
     env.reset(seed=0)

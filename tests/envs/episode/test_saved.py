@@ -17,7 +17,6 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.playing import ADD, FREE, HLE
 from tests.sources import AdderSource
 from tests.tau2_playing import needs_package
-from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.domains.toolscale.database import DatabaseSession
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.world import SqlWorld
@@ -137,15 +136,6 @@ def test_another_process_goes_on(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     reward = [env.step(text) for text in texts[half:]][-1][1]
     assert done.stdout.split() == [str(reward), str(env.episode.ledger.nano_usd)] == ["1.0", done.stdout.split()[1]]
-
-
-def test_a_pickle_is_small() -> None:
-    """What a fresh episode has anyway, such as its tools and its domain, is not in it."""
-    for env_id, most in (("ToolOrchestra/HLE-v0", 12_000), ("ToolOrchestra/ToolScale-v0", 24_000)):
-        env: Any = gym.make(env_id)
-        env.reset(seed=0)
-        env.step(render_call("nothing", {}))
-        assert len(pickle.dumps(env)) < most
 
 
 def test_a_source_that_was_handed_over_is_copied_but_not_pickled() -> None:

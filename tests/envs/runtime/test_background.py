@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
 import subprocess
 import sys
 import threading
@@ -16,7 +15,7 @@ import pytest
 
 from tests.playing import ADD, vector_of
 from tests.sources import nap
-from toolorchestra.envs.runtime.background import OBJECTS_PER_ENV, Collector
+from toolorchestra.envs.runtime.background import OBJECTS_PER_ENV
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 
@@ -47,45 +46,6 @@ def test_the_owner_may_be_another_thread_or_run_a_loop_itself() -> None:
 
     assert in_thread(play) == 4
     assert asyncio.run(inside()) == 4
-
-
-def test_nothing_is_lost_between_owners() -> None:
-    """Four threads and the main one, an environment each: short naps, one wait in three too short."""
-
-    def play(seed: int) -> int:
-        rng = random.Random(seed)
-        env: OrchestraVectorEnv = vector_of("Sleeper", num_envs=6, max_turns=100_000)
-        out, landed = [0] * 6, 0
-        idle = set(range(6))
-        for _ in range(60):
-            chosen = rng.sample(sorted(idle), rng.randint(0, len(idle)))
-            env.send([nap(rng.randint(0, 3)) if rng.random() < 0.8 else ADD for _ in chosen], chosen)
-            idle -= set(chosen)
-            if len(idle) == 6:
-                continue
-            try:
-                got = env.recv(rng.randint(1, 6 - len(idle)), timeout=rng.choice((0.0, 0.001, 20)))
-            except TimeoutError:
-                continue
-            for i in got.env_ids.tolist():
-                out[i] += 1
-                landed += 1
-                idle.add(i)
-        if len(idle) < 6:
-            landed += len(env.recv(6 - len(idle), timeout=20).env_ids)
-        assert landed == sum(e.turn for e in env.episodes if e)
-        env.close()
-        return landed
-
-    got: list[int] = []
-    threads = [threading.Thread(target=lambda k=k: got.append(play(k))) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    got.append(play(99))
-    for thread in threads:
-        thread.join(60)
-    assert len(got) == 5
-    assert min(got) > 40
 
 
 INTERRUPTED = """
@@ -150,34 +110,3 @@ def test_a_higher_one_and_none_at_all_are_left_alone(users: int) -> None:
     assert gc.get_threshold() == (users, 5, 5)
     env.close()
     assert gc.get_threshold() == (users, 5, 5)
-
-
-@pytest.mark.usefixtures("users_own")
-@pytest.mark.parametrize("users", [800, 0])
-def test_what_the_user_sets_meanwhile_is_what_comes_back(users: int) -> None:
-    env, other = vector_of("Adder", num_envs=64), vector_of("Adder", num_envs=64)
-    gc.set_threshold(users, 7, 7)
-    other.close()
-    assert gc.get_threshold() == (max(users, 64 * OBJECTS_PER_ENV) if users else 0, 7, 7)
-    env.close()
-    assert gc.get_threshold() == (users, 7, 7)
-
-
-@pytest.mark.usefixtures("users_own")
-def test_garbage_is_still_collected() -> None:
-    class Knot:
-        alive = 0
-
-        def __init__(self) -> None:
-            self.knot = self
-            Knot.alive += 1
-
-        def __del__(self) -> None:
-            Knot.alive -= 1
-
-    collector = Collector()
-    collector.at_work(64)
-    for _ in range(10 * 64 * OBJECTS_PER_ENV):
-        Knot()
-    assert Knot.alive <= 64 * OBJECTS_PER_ENV
-    collector.at_work(-64)

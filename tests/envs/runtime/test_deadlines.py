@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -95,15 +94,6 @@ def test_a_cancellation_from_outside_stays_one(after: float) -> None:
     assert run(go())
 
 
-def test_a_tool_that_cancels_itself_has_failed() -> None:
-    async def work() -> None:
-        raise asyncio.CancelledError
-
-    done = run(Gates().perform(ready(work, 5.0)))
-    assert done.failure is not None
-    assert done.failure.error == "CancelledError: "
-
-
 @pytest.mark.parametrize("own", [TimeoutError("the server is slow")])
 def test_a_tools_own_error_before_the_deadline_is_its_own(own: Exception) -> None:
     async def work() -> None:
@@ -131,25 +121,3 @@ def test_a_tool_that_answers_although_it_was_late_is_heard() -> None:
 
     done, cancelling = run(go())
     assert (done.result.content, done.refused, cancelling) == ("after all", False, 0)
-
-
-@pytest.mark.parametrize("limit", [3])
-def test_cancelled_and_failed_calls_are_forgotten_too(limit: int) -> None:
-    async def broken() -> None:
-        raise ValueError("a bug")
-
-    def limited(call: ReadyCall) -> ReadyCall:
-        tool = replace(call.tool, backend="narrow", max_in_flight=limit) if limit else call.tool
-        return call._replace(tool=tool)
-
-    async def go() -> None:
-        gates = Gates()
-        tasks = [asyncio.create_task(gates.perform(limited(sleeping(50.0, 60.0)))) for _ in range(20)]
-        await asyncio.sleep(1.0)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        assert (await gates.perform(limited(ready(broken, 60.0)))).failure
-        assert len(asyncio.all_tasks()) == 1
-
-    run(go())
