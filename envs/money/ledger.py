@@ -61,6 +61,13 @@ class Ledger:
         """Dollars by role, of the roles that appear."""
         return {role: nano / NANO for role, nano in self._by_role.items()}
 
+    def usd_by_tool(self) -> dict[str, float]:
+        """Dollars by the countable key of the tool; the orchestrator's own under ""."""
+        sums: dict[str, int] = {}
+        for charge in self._charges:
+            sums[charge.tool] = sums.get(charge.tool, 0) + charge.nano_usd
+        return {tool: nano / NANO for tool, nano in sums.items()}
+
     def tokens(self) -> Tokens:
         """How many tokens were billed in all, by class, such as input and output."""
         return total_tokens(self._charges)
