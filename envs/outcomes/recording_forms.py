@@ -234,11 +234,12 @@ def read_mcpmark(folder: Path) -> Outcomes:
     made, runs = OutcomesBuilder(str(folder)), list(_runs(folder))
     apart = {_maker(model) for _, model, run in runs if _counts(run)[2] > _counts(run)[1]}
     for whole, model, run in runs:
+        service: str = whole["service"]
         made.add(
             whole["task"],
             model,
             run["success"],
-            family=_SAME_SERVICE.get(whole["service"], whole["service"]),
+            family=_SAME_SERVICE.get(service, service),
             run=run["run"],
             text=whole["text"],
             seconds=run.get("agent_execution_time", run.get("execution_time")),

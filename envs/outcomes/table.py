@@ -304,7 +304,7 @@ def read_table(
         where = f"{path}, row {number}"
         if names is None:
             names = _named(row, columns or {}, str(path))
-        told = {name: row.get(column) for name, column in names.items()}
+        told: dict[str, Any] = {name: row.get(column) for name, column in names.items()}
         if _text(told.get("model")) in reasoning_apart:
             told["output"] = told.pop("all_output", told.get("output"))
         texts = {name: _text(told.pop(name, None)) for name in ("task", "model", "family", "text")}

@@ -270,7 +270,7 @@ def tool(function: Callable[..., Any] | None = None, /, *, bills: Sequence[str] 
     `@tool(bills=("tracking-service",))`.
     """
     if function is None:
-        given = bills if isinstance(bills, str) else tuple(bills)  # which Tool refuses
+        given: Any = bills if isinstance(bills, str) else tuple(bills)  # which Tool refuses
         return lambda found: replace(tool(found), bills=given, keyed_by=keyed_by)
     hints = get_type_hints(function)
     marked = get_type_hints(function, include_extras=True)
