@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -17,7 +16,6 @@ from toolorchestra.envs.base import errors
 from toolorchestra.envs.base.actions import OPEN, render_call
 from toolorchestra.envs.base.errors import ConfigError, install, no_such
 from toolorchestra.envs.base.openai_messages import from_openai
-from toolorchestra.envs.retrieval.corpus import read_corpus
 from toolorchestra.envs.tools import Toolbox, ToolContext, tool
 from toolorchestra.envs.vector import OrchestraVectorEnv
 from toolorchestra.envs.wrappers import Routing, read_trajectories
@@ -115,13 +113,6 @@ def test_a_call_in_another_grammar_is_answered_with_the_grammar(written: str) ->
     told = env.step(written)[4]["new_messages"][-1]["content"]
     assert told.endswith(f'Write a call as {OPEN}{{"name": "TOOL", "arguments": {{"KEY": "VALUE"}}}}</tool_call>.')
     assert OPEN not in env.step("What do you think?")[4]["new_messages"][-1]["content"]
-
-
-def test_a_corpus_without_texts_names_what_python_takes(tmp_path: Path) -> None:
-    (tmp_path / "corpus.jsonl").write_text('{"body": "a"}\n')
-    with pytest.raises(ConfigError, match=r'it has body; name another key with fields=\{"text": KEY\}'):
-        list(read_corpus(tmp_path / "corpus.jsonl"))
-    assert [p.text for p in read_corpus(tmp_path / "corpus.jsonl", {"text": "body"})] == ["a"]
 
 
 @pytest.mark.parametrize(("name", "hint"), [("frames", " Did you mean 'ToolOrchestra/FRAMES-v0'?"), ("v0", "")])

@@ -11,36 +11,10 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode
 
 import toolorchestra  # noqa: F401 - registers the ids
-from tests.playing import ADD, HLE, vector_of
+from tests.playing import ADD, vector_of
 from toolorchestra.envs.base.errors import ConfigError, ResetNeeded
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.vector import OrchestraVectorEnv
-
-
-@pytest.mark.parametrize("mode", ["vector_entry_point", "sync"])
-def test_make_vec_in_both_modes_plays_the_same(mode: str) -> None:
-    env = gym.make_vec("ToolOrchestra/HLE-v0", num_envs=4, vectorization_mode=mode, tools="plain")
-    singles = [OrchestraEnv(HLE, tools="plain") for _ in range(4)]
-    observations, infos = env.reset(seed=5)
-    for i, single in enumerate(singles):
-        observation, info = single.reset(seed=5 + i)
-        assert observations[i] == observation
-        assert infos["task_id"][i] == info["task_id"]
-    assert observations in env.observation_space
-    text = '<tool_call>{"name": "python", "arguments": {"code": "print(1)"}}</tool_call>'
-    for action in (text, "<answer>7</answer>"):
-        observations, rewards, terminations, truncations, _ = env.step([action] * 4)
-        steps = [single.step(action) for single in singles]
-        assert list(observations) == [s[0] for s in steps]
-        assert rewards.tolist() == [s[1] for s in steps]
-        assert terminations.tolist() == [s[2] for s in steps]
-        assert not truncations.any()
-    assert terminations.all()
-    observations, rewards, terminations, _, _ = env.step([text] * 4)  # NEXT_STEP: a reset, the action is not played
-    assert not terminations.any()
-    assert rewards.tolist() == [0.0] * 4
-    assert list(observations) == [single.reset()[0] for single in singles]
-    env.close()
 
 
 def test_a_closed_one_takes_no_action() -> None:

@@ -166,14 +166,7 @@ def test_earlier_drafts_are_read_as_they_meant_it() -> None:
     assert refusal(needing, {"x": {"c": 1}}) == "x needs at least 2 arguments, got 1"
 
 
-@pytest.mark.parametrize(
-    ("name", "good", "bad"),
-    [
-        ("date", "2024-02-29", "2023-02-29"),
-        ("email", "a@b", "ab"),
-        ("uuid", "123e4567-e89b-42d3-a456-426614174000", "123e4567e89b42d3a456426614174000"),
-    ],
-)
+@pytest.mark.parametrize(("name", "good", "bad"), [("date", "2024-02-29", "2023-02-29"), ("email", "a@b", "ab")])
 def test_formats(name: str, good: str, bad: str) -> None:
     assert name in FORMATS
     schema = one({"format": name})

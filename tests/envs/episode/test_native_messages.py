@@ -17,7 +17,6 @@ from toolorchestra.envs.base.spaces import Transcripts
 from toolorchestra.envs.base.types import Message, Rows
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.testing import RandomCaller, check_environment
-from toolorchestra.envs.vector import OrchestraVectorEnv
 from toolorchestra.envs.wrappers import RecordTrajectories, read_trajectories
 
 BOTH = action_of([("search", {"model": "search-1"}), ("search", {"model": "search-2"})], "Both.")
@@ -106,28 +105,6 @@ def test_a_recording_is_the_same_in_both_forms(tmp_path: Path) -> None:
         env.close()
         rows += read_trajectories(tmp_path / form)
     assert rows[0] == rows[1]
-
-
-def test_a_vector_shows_what_single_environments_show() -> None:
-    vector = OrchestraVectorEnv(2, SOURCE, messages="native", autoreset_mode="SameStep")
-    assert vector.single_observation_space == made().observation_space
-    singles = [made(), made()]
-    seen, _ = vector.reset(seed=7)
-    assert list(seen) == [env.reset(seed=7 + i)[0] for i, env in enumerate(singles)]
-    for action in (BOTH, ANSWER):
-        alone = [env.step(action) for env in singles]
-        vector.send([action, action], [0, 1])
-        got = vector.recv(2)
-        for i, observation, info in zip(got.env_ids, got.observations, got.infos, strict=True):
-            assert info.get("final_obs", observation) == alone[i][0]
-            assert info.get("final_info", info)["new_messages"] == alone[i][4]["new_messages"]
-        seen = got.observations
-
-    assert list(seen) == [env.reset()[0] for env in singles]
-    vector.close()
-
-
-SOURCE = "toolorchestra.envs.domains.hle.source:HleSource"
 
 
 CALL = {"id": "a", "type": "function", "function": {"name": "look", "arguments": {}}}

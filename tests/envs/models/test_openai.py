@@ -219,15 +219,6 @@ def test_a_reply_that_cannot_be_used_is_billed_for_what_it_says_it_used() -> Non
     assert len(server.seen) == 4
 
 
-def test_an_asked_for_wait_beyond_the_patience_is_not_waited_for() -> None:
-    with Loopback(lambda _: ServerReply("later", 429, headers={"retry-after": "3600"})) as server:
-        started = time.monotonic()
-        with pytest.raises(Outage, match="429"):
-            run(backend(server, patience_seconds=5.0), asks())
-        assert time.monotonic() - started < 4
-        assert len(server.seen) == 1
-
-
 def test_any_unicode_goes_both_ways_and_half_a_surrogate_pair_is_replaced() -> None:
     body = '{"choices": [{"message": {"content": "größe \\ud83d\\ude00 \\ud800 表"}}]}'
     with Loopback(lambda _: ServerReply(body=body)) as server:
