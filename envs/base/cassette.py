@@ -115,12 +115,12 @@ class Cassette(AnswerStore):
         start = f"{self.path}: no recording of this {kind} request"
         if not same_kind:
             return CassetteMiss(f'{start}, nor of any other; record it, with mode = "record"')
-        ratios = [(_alike(wanted, _flat(other)), number) for number, other in enumerate(same_kind[:_LOOKED_AT])]
-        share, number = max(ratios)
-        nearest = same_kind[number]
-        parts = [key for key in wanted if wanted[key] != _flat(nearest).get(key)]
+        shares = [_alike(wanted, _flat(other)) for other in same_kind[:_LOOKED_AT]]
+        share = max(shares)
+        nearest = _flat(same_kind[shares.index(share)])
+        parts = [key for key in wanted if wanted[key] != nearest.get(key)]
         part = parts[0] if parts else "nothing"
-        here, there = wanted.get(part, ""), _flat(nearest).get(part, "")
+        here, there = wanted.get(part, ""), nearest.get(part, "")
         at = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), min(len(here), len(there)))
         lead = max(0, at - 20)
         return CassetteMiss(

@@ -43,27 +43,25 @@ class RewardTerm(NamedTuple):
 def reward_terms(given: str | Callable[[Episode], float] | Sequence[Any]) -> tuple[RewardTerm, ...]:
     """The terms that gym.make is given: "module:function", a function, or several of them."""
     several = given if isinstance(given, Collection) and not isinstance(given, str) else (given,) if given else ()
-    made = tuple(_term(one) for one in several)
-    names = [term.name for term in made]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"reward_terms has {twice[0]!r} twice: each term needs a name of its own in info")
-    return made
-
-
-def _term(given: Any) -> RewardTerm:
-    what: Any = given
-    if isinstance(given, str):
-        module, colon, name = given.partition(":")
-        try:
-            what = resolve_name(given) if module and colon and name else None
-        except (ImportError, AttributeError, ValueError) as err:
-            raise ConfigError(
-                f"reward term {given!r} cannot be loaded: {err}. Write module:function, and let Python find the "
-                "module: PYTHONPATH=. before a command"
-            ) from err
-    if not callable(what):
-        raise ConfigError(f'a reward term is "module:function" or a function of an episode, got {given!r:.60}')
-    return RewardTerm(str(getattr(what, "__name__", type(what).__name__)), what)
+    made: dict[str, RewardTerm] = {}
+    for one in several:
+        what: Any = one
+        if isinstance(one, str):
+            module, colon, name = one.partition(":")
+            try:
+                what = resolve_name(one) if module and colon and name else None
+            except (ImportError, AttributeError, ValueError) as err:
+                raise ConfigError(
+                    f"reward term {one!r} cannot be loaded: {err}. Write module:function, and let Python find the "
+                    "module: PYTHONPATH=. before a command"
+                ) from err
+        if not callable(what):
+            raise ConfigError(f'a reward term is "module:function" or a function of an episode, got {one!r:.60}')
+        called = str(getattr(what, "__name__", type(what).__name__))
+        if called in made:
+            raise ConfigError(f"reward_terms has {called!r} twice: each term needs a name of its own in info")
+        made[called] = RewardTerm(called, what)
+    return tuple(made.values())
 
 
 def values_of(episode: Episode, terms: Sequence[RewardTerm]) -> dict[str, float]:
@@ -77,12 +75,7 @@ def values_of(episode: Episode, terms: Sequence[RewardTerm]) -> dict[str, float]
     return made
 
 
-# -- what is the same for every episode of an environment: limits, history, how the policy is billed and rewarded ------
-
-
 CHARACTERS_PER_TOKEN = 4
-
-
 _LIMITS: Mapping[str, tuple[str, str]] = {
     "turns": ("max_turns", "a whole number from 1 up"),
     "context_tokens": ("max_context_tokens", "a whole number from 1 up, or None"),

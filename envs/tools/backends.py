@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.cassette import Cassette
@@ -83,11 +83,6 @@ class NamedBackends:
 
 
 @dataclass(frozen=True)
-class _JudgeTable:
-    models: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class _RetrievalTable:
     index: str = ""
     web: bool = False
@@ -102,21 +97,15 @@ class _SandboxTable(Bounds):
 
 
 @dataclass(frozen=True)
-class _CassetteTable:
-    path: str = ""
-    mode: str = ""
-
-
-@dataclass(frozen=True)
 class _BackendsFile:
     """A file of backends, as it is written."""
 
     endpoints: Any = None
     models: Any = None
-    judge: _JudgeTable = _JudgeTable()
+    judge: Mapping[Literal["models"], tuple[str, ...]] = field(default_factory=dict)
     retrieval: _RetrievalTable = _RetrievalTable()
     sandbox: _SandboxTable = _SandboxTable()
-    cassette: _CassetteTable = _CassetteTable()
+    cassette: Mapping[Literal["path", "mode"], str] = field(default_factory=dict)
 
 
 def read(path: str | Path = "", **changes: Any) -> NamedBackends:
@@ -143,14 +132,14 @@ def _parse(path: Path) -> NamedBackends:
     return NamedBackends(
         where=str(path),
         endpoints=Endpoints.read(data, str(path)) if "endpoints" in data or "models" in data else None,
-        judges=named.judge.models,
+        judges=named.judge.get("models", ()),
         **vars(named.retrieval),
         sandbox=box.kind,
         bounds=Bounds(**{one.name: getattr(box, one.name) for one in fields(Bounds)}),
         sessions=box.sessions,
         bubblewrap=box.bubblewrap,
-        cassette=named.cassette.path,
-        mode=named.cassette.mode,
+        cassette=named.cassette.get("path", ""),
+        mode=named.cassette.get("mode", ""),
     )
 
 
