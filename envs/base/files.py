@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
+import io
 import json
 import os
 import zlib
@@ -63,7 +65,6 @@ def _end_last_line(file: IO[bytes], data: bytes) -> None:
 
 MOST_FILE_BYTES = 32 << 20
 """Limit of one file, unpacked; the largest of a shipped domain has 2 MB."""
-_PIECE_BYTES = 1 << 20
 
 
 def inside(folder: Path, path: Path) -> Path:
@@ -84,21 +85,13 @@ def read_inside(folder: Path, path: Path, most_bytes: int = MOST_FILE_BYTES) -> 
 
 def unpacked(data: bytes, where: str, most_bytes: int = MOST_FILE_BYTES) -> bytes:
     """A gzip file's content. Raises ConfigError where it is too large, zlib.error or EOFError where it is none."""
-    pieces: list[bytes] = []
-    room = most_bytes
-    while data:
-        member = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        while not member.eof:
-            piece = member.decompress(data, _PIECE_BYTES)
-            data = member.unconsumed_tail or member.unused_data
-            pieces.append(piece)
-            room -= len(piece)
-            if room < 0:
-                raise ConfigError(f"{where} unpacks to more than {most_bytes} bytes, the most that is read")
-            if not (piece or data or member.eof):
-                raise EOFError("it ends before its end")
-        data = data.lstrip(b"\0")  # what pads a file, as gzip has it
-    return b"".join(pieces)
+    try:
+        found = gzip.GzipFile(fileobj=io.BytesIO(data)).read(most_bytes + 1)
+    except gzip.BadGzipFile as err:
+        raise zlib.error(str(err)) from None
+    if len(found) > most_bytes:
+        raise ConfigError(f"{where} unpacks to more than {most_bytes} bytes, the most that is read")
+    return found
 
 
 LOCK = ".lock"

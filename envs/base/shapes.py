@@ -71,8 +71,7 @@ def _told(shape: Any, data: Any, errors: Sequence[Mapping[str, Any]], known: Seq
     kind, value = alike[0]["type"], alike[0]["input"]
     if kind == "json_invalid":
         return f"it cannot be read: {alike[0]['ctx']['error']}"
-    at, above = ("".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in way).removeprefix(".")
-                 + ": " * bool(way) for way in (steps, steps[:-1]))  # fmt: skip
+    at, above = _lead(steps), _lead(steps[:-1])
     here, beside = (_known(shape, s) if s else known for s in (steps, steps[:-1]))
     if kind in _UNKNOWN:
         return f"{above}{no_such('key', steps[-1], beside)}"
@@ -98,6 +97,11 @@ def _steps(data: Any, err: Mapping[str, Any]) -> Steps:
             data = data[step]
             steps.append(step)
     return (*steps, err["loc"][-1]) if err["type"] in _MISSING else tuple(steps)
+
+
+def _lead(steps: Steps) -> str:
+    spelled = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+    return f"{spelled}: " if steps else ""
 
 
 def _known(shape: Any, steps: Steps) -> list[str]:
