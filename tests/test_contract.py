@@ -209,6 +209,8 @@ class CheatingEnv(OrchestraEnv):
             info.pop("outcome", None)
         elif self.cheat == "failure is 0":
             reward = 0.0 if math.isnan(reward) else reward
+        elif self.cheat == "strict":
+            truncated = truncated or not action.strip()
         elif self.cheat == "rewrites":
             observation = {**observation, "messages": Rows(observation["messages"][1:])}
         return observation, reward, terminated, truncated, info
@@ -221,6 +223,7 @@ class CheatingEnv(OrchestraEnv):
         ("hidden fee", "to the nano-dollar", "the ledger's dollars are"),
         ("no outcome", "the last step says", "lacks ['outcome']"),
         ("failure is 0", "its reward nan", "a reward of 0.0: it must be nan"),
+        ("strict", "unusable actions", "the action '' ends the episode"),
         ("rewrites", "only grow", "the transcript is not the one before"),
     ],
 )

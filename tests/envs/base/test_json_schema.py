@@ -184,6 +184,7 @@ WRONG: list[tuple[Any, str]] = [
     (one({"$ref": "https://example.com/a.json"}), "#/properties/x refers to 'https://example.com/a.json', which is no"),
     (one({"$ref": "#/$defs/none"}), "#/properties/x refers to '#/$defs/none', which is no schema inside this one"),
     (one({"$dynamicRef": "#a"}), "#/properties/x has $dynamicRef, which is not followed; use $ref"),
+    (one({"$id": "https://example.com/x"}), "#/properties/x has an $id of its own; only the whole schema may have one"),
     (one({"const": float("nan")}), "the schema cannot be written as JSON"),
 ]
 
