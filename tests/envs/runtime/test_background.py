@@ -112,6 +112,8 @@ def test_a_higher_one_and_none_at_all_are_left_alone(users: int) -> None:
     assert gc.get_threshold() == (users, 5, 5)
 
 
+@pytest.mark.parametrize("users", [800, 0])
+@pytest.mark.usefixtures("users_own")
 def test_what_the_user_sets_meanwhile_is_what_comes_back(users: int) -> None:
     env, other = vector_of("Adder", num_envs=64), vector_of("Adder", num_envs=64)
     gc.set_threshold(users, 7, 7)
@@ -119,6 +121,3 @@ def test_what_the_user_sets_meanwhile_is_what_comes_back(users: int) -> None:
     assert gc.get_threshold() == (max(users, 64 * OBJECTS_PER_ENV) if users else 0, 7, 7)
     env.close()
     assert gc.get_threshold() == (users, 7, 7)
-
-
-@pytest.mark.usefixtures("users_own")
