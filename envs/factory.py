@@ -7,7 +7,7 @@ import inspect
 import numbers
 import os
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from os import PathLike
@@ -231,16 +231,6 @@ class EpisodeFactory:
 def drawing_seed(seed: int, luck: int | None) -> int:
     """What the draws of an episode follow from: its seed, and its luck where it has one."""
     return random.Random(f"{seed}/{luck}").getrandbits(62) if luck else seed
-
-
-def episode_seeds(seed: int) -> Iterator[int]:
-    """The seeds of the episodes that an environment plays from `reset(seed=seed)` on: of that one, of the one after the
-    next `reset()`, and so on. A job or a trial with this seed is the same episode."""
-    from gymnasium.utils import seeding
-
-    rng = seeding.np_random(seed)[0]
-    while True:
-        yield next_seed(rng)
 
 
 def next_seed(rng: np.random.Generator) -> int:

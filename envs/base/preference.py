@@ -67,7 +67,6 @@ ACCURATE = Preference(kind="none")
 class Template:
     """One wording of one kind of preference. `{tool}` and `{other}` stand for countable keys."""
 
-    template_id: str
     kind: str
     wording: Wording
     text: str
@@ -84,10 +83,10 @@ def templates() -> tuple[Template, ...]:
     """The bank: every kind in wordings to train on, to pick a checkpoint by, and to hold out."""
     text = (resources.files("toolorchestra.envs") / "data" / "preferences.json").read_text(encoding="utf-8")
     return tuple(
-        Template(f"{kind}/{wording}/{number}", kind, wording, sentence, row["weights"])
+        Template(kind, wording, sentence, row["weights"])
         for kind, row in json.loads(text).items()
         for wording in WORDINGS
-        for number, sentence in enumerate(row[wording])
+        for sentence in row[wording]
     )
 
 

@@ -122,6 +122,7 @@ class OpenAiModels:
         self._keys = {name: _key(endpoint) for name, endpoint in endpoints.endpoints.items()}
         logins = [endpoint.address.login for endpoint in endpoints.endpoints.values()]
         self._secrets = Secrets(*self._keys.values(), *logins)
+        self._scrub = self._secrets.scrubbed
         self._clients: weakref.WeakKeyDictionary[Any, HttpClient] = weakref.WeakKeyDictionary()
         """One for each loop, since a connection cannot change loops."""
         self._served: dict[str, Served] = {}
@@ -396,10 +397,6 @@ class OpenAiModels:
     def _told(self, text: str) -> str:
         """What a server says, for an error's text."""
         return self._scrub(text)[:TOLD_CHARACTERS]
-
-    def _scrub(self, text: str) -> str:
-        """The text without any key or password, should a server send one back."""
-        return self._secrets.scrubbed(text)
 
 
 def _key(endpoint: Endpoint) -> str:

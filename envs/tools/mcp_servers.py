@@ -246,7 +246,16 @@ def _client(server: McpServer) -> Any:
     except ModuleNotFoundError:
         raise ConfigError(f"tools of MCP servers need the SDK: {install('mcp')}") from None
     if server.mcp.startswith(("http://", "https://")):
-        return mcp.Client(_transport(server) if server.bearer else server.mcp)
+        if not server.bearer:
+            return mcp.Client(server.mcp)
+        from mcp.client.streamable_http import streamable_http_client
+        from mcp.shared._httpx_utils import create_mcp_http_client
+
+        key = os.environ.get(server.bearer, "")
+        if not key:
+            raise ConfigError(f"{server.mcp}: the environment has no {server.bearer}, which holds its key")
+        client = create_mcp_http_client(headers={"Authorization": f"Bearer {key}"})
+        return mcp.Client(streamable_http_client(server.mcp, http_client=client))
     command, *arguments = shlex.split(server.mcp)
     given = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     for name, value in server.environment.items():
@@ -259,18 +268,6 @@ def _client(server: McpServer) -> Any:
 def _unheard() -> TextIO:
     """A file for what servers say beside the protocol."""
     return open(os.devnull, "w", encoding="utf-8")
-
-
-def _transport(server: McpServer) -> Any:
-    """An address with a key."""
-    from mcp.client.streamable_http import streamable_http_client
-    from mcp.shared._httpx_utils import create_mcp_http_client
-
-    key = os.environ.get(server.bearer, "")
-    if not key:
-        raise ConfigError(f"{server.mcp}: the environment has no {server.bearer}, which holds its key")
-    client = create_mcp_http_client(headers={"Authorization": f"Bearer {key}"})
-    return streamable_http_client(server.mcp, http_client=client)
 
 
 # -- what there is to call ---------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from tests.tau2_playing import needs_package
 from toolorchestra.agents.evaluation.trials import trials_of
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.factory import episode_seeds, factory
+from toolorchestra.envs.factory import factory
 from toolorchestra.envs.registration import ids
 from toolorchestra.envs.testing import RandomCaller
 from toolorchestra.envs.vector import OrchestraVectorEnv
@@ -46,17 +45,6 @@ def test_the_seed_that_info_names_is_the_episode_again(env_id: str) -> None:
         again = other.reset(options={"episode_seed": first[1]["episode_seed"]})
         assert again == first
         assert ended(env, RandomCaller(1)) == ended(other, RandomCaller(1))
-
-
-def test_resets_seed_gives_the_seeds_of_jobs() -> None:
-    """A job has factory.start(seed): the same number there is the same episode as of reset()."""
-    env, shared = OrchestraEnv(HLE), factory(HLE)
-    seeds = list(islice(episode_seeds(5), 3))
-    assert len(set(seeds)) == 3
-    for number, seed in enumerate(seeds):
-        observation, info = env.reset(seed=None if number else 5)
-        started = shared.start(seed)
-        assert (info, observation) == (started.info, started.observation)
 
 
 def test_evaluations_seed_is_a_jobs() -> None:
