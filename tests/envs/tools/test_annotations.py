@@ -54,10 +54,6 @@ PLACE = {
 }
 SCHEMAS: list[tuple[Any, Any]] = [
     (str, {"type": "string"}),
-    (list[int], {"type": "array", "items": {"type": "integer"}}),
-    (list[Literal["a", 1]], {"type": "array", "items": {"type": ["string", "integer"], "enum": ["a", 1]}}),
-    (list[list[int] | None], {"type": "array", "items": {"type": ["array", "null"], "items": {"type": "integer"}}}),
-    (int | None, {"type": ["integer", "null"]}),
     (list[str] | None, {"type": ["array", "null"], "items": {"type": "string"}}),
     (int | str | list[int], {"type": ["integer", "string", "array"], "items": {"type": "integer"}}),
     (Literal["a", "b"] | None, {"type": ["string", "null"], "enum": ["a", "b", None]}),
