@@ -305,7 +305,7 @@ class OpenAiModels:
         return Refusal(asked.status, code, self._told(text), retry_after(asked.headers))
 
     def _of_the_limit(self, said: Refusal, call: _Call) -> _OtherLimit | None:
-        """That a refusal speaks of the limit on the reply alone, which is remembered then."""
+        """Remember how the server limits a reply, where its refusal speaks of that alone; else None."""
         which = (call.traffic.endpoint.name, call.served.name)
         known = self._limits.get(which, OutputLimit())
         limit = corrected(known, call.taken, said.text) if said.of_the_request else None
