@@ -84,7 +84,7 @@ def as_text(messages: Sequence[Told], prompt: str) -> list[dict[str, Any]]:
 # -- a turn ------------------------------------------------------------------------------------------------------------
 
 
-class _Turn:
+class _AssistantTurn:
     """An assistant's message and what came back, up to its next one."""
 
     def __init__(self, number: int, said: Told | None, replies: Sequence[Told]) -> None:
@@ -135,13 +135,13 @@ class _Turn:
         return results, others
 
 
-def _turns(messages: Sequence[Told], first: int) -> Iterator[_Turn]:
+def _turns(messages: Sequence[Told], first: int) -> Iterator[_AssistantTurn]:
     starts = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
     before = messages[: starts[0]] if starts else messages
     if before:
-        yield _Turn(0, None, before)
+        yield _AssistantTurn(0, None, before)
     for number, (start, end) in enumerate(itertools.pairwise([*starts, len(messages)]), first):
-        yield _Turn(number, messages[start], messages[start + 1 : end])
+        yield _AssistantTurn(number, messages[start], messages[start + 1 : end])
 
 
 def _id(turn: int, place: int) -> str:

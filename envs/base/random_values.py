@@ -32,10 +32,10 @@ def random_value(schema: Mapping[str, Any], rng: random.Random) -> Any:
 
     Negations and conditions are ignored; what must fit has to be checked.
     """
-    return _Maker(schema, rng).value(schema, 0)
+    return _ValueMaker(schema, rng).value(schema, 0)
 
 
-class _Maker:
+class _ValueMaker:
     """Makes values of one schema. References are followed, and of alternatives one is chosen."""
 
     def __init__(self, root: Mapping[str, Any], rng: random.Random) -> None:

@@ -70,7 +70,7 @@ class _OtherLimit(Exception):
 
 
 @dataclass
-class _Call:
+class _EndpointCall:
     """What is asked in one call, and what the call has been through."""
 
     request: ChatRequest
@@ -150,7 +150,7 @@ class OpenAiModels:
         if served is None:
             served = self._served[request.model] = self.endpoints.served(request.model)
         made = body(request, served)
-        call = _Call(request, served, made, Sent.of(made, served).characters / CHARACTERS_PER_TOKEN)
+        call = _EndpointCall(request, served, made, Sent.of(made, served).characters / CHARACTERS_PER_TOKEN)
         while True:
             call.traffic = await self._free(call)
             try:
@@ -163,7 +163,7 @@ class OpenAiModels:
                 await asyncio.sleep(pause)
         raise Outage(f"model {request.model!r} did not answer{call.told}")
 
-    def _after(self, err: MayPass | Unreadable, call: _Call) -> float:
+    def _after(self, err: MayPass | Unreadable, call: _EndpointCall) -> float:
         """Note what went wrong with a request; the seconds to wait before another."""
         name = call.traffic.endpoint.name
         call.problems.append(f"{name}: {self._told(str(err))}")
@@ -182,7 +182,7 @@ class OpenAiModels:
         most = min(MOST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** (max(call.failed.values()) - 1))
         return most * self._jitter.uniform(0.5, 1.0)
 
-    async def _as_taken(self, call: _Call) -> Completion:
+    async def _as_taken(self, call: _EndpointCall) -> Completion:
         """One request, the length of its reply limited as the server takes it: it says how, where it refuses ours."""
         which, refused = (call.traffic.endpoint.name, call.served.name), None
         for _ in range(MOST_CORRECTIONS + 1):
@@ -195,7 +195,7 @@ class OpenAiModels:
         assert refused is not None
         raise refused
 
-    async def _free(self, call: _Call) -> EndpointLimits:
+    async def _free(self, call: _EndpointCall) -> EndpointLimits:
         """The endpoint to try: one that does not rest, the least failed of this call's, the first in the file."""
         served = call.served
         best = min(served.endpoints, key=lambda name: (self._rest(name, call) > 0, call.failed.get(name, 0)))
@@ -209,11 +209,11 @@ class OpenAiModels:
             await asyncio.sleep(rest)
         return self.traffic[best]
 
-    def _rest(self, name: str, call: _Call) -> float:
+    def _rest(self, name: str, call: _EndpointCall) -> float:
         """Seconds until this call may ask an endpoint: it failed again and again, or wants to be left alone so long."""
         return max(self.traffic[name].rests_for(call.served.name), call.not_before.get(name, 0.0) - time.monotonic())
 
-    async def _send(self, call: _Call) -> Completion:
+    async def _send(self, call: _EndpointCall) -> Completion:
         """One request, when there is a place for it and money left. What it used is booked before its place and its
         share of the spend cap are free again."""
         served, sent, queued = call.served, call.sent, time.monotonic()
@@ -244,7 +244,7 @@ class OpenAiModels:
                 hold.release()
             await place.__aexit__(None, None, None)
 
-    async def _answered(self, call: _Call) -> Completion:
+    async def _answered(self, call: _EndpointCall) -> Completion:
         """A request and its reply, booked however it ends."""
         served, streamed = call.served, StreamedReply(self._scrub)
         most = served.most_reply_bytes(call.streams)
@@ -262,7 +262,7 @@ class OpenAiModels:
                 self._book_unread(streamed, call)
             raise
 
-    async def _post(self, asked: Exchange, call: _Call, streamed: StreamedReply) -> str:
+    async def _post(self, asked: Exchange, call: _EndpointCall, streamed: StreamedReply) -> str:
         """The reply's JSON, without any key from here on: what is cut later must not leave a part of one."""
         until = time.monotonic() + call.served.deadline_seconds
         try:
@@ -287,10 +287,10 @@ class OpenAiModels:
             problem = MayPass(self._told(f"{type(err).__name__}: {err}"))
         raise problem  # out here, so that no request with its headers hangs on the error
 
-    def _meaning(self, said: Refusal, call: _Call) -> Exception:
+    def _meaning(self, said: Refusal, call: _EndpointCall) -> Exception:
         return meaning(said, call.traffic.endpoint, call.served, call.traffic.answered(call.served.name))
 
-    def _refused(self, asked: Exchange, raw: str, call: _Call) -> Refusal:
+    def _refused(self, asked: Exchange, raw: str, call: _EndpointCall) -> Refusal:
         """What a server says that refuses a request, whose usage is booked where it tells one."""
         raw = self._secrets.scrubbed_json(raw)
         try:
@@ -304,7 +304,7 @@ class OpenAiModels:
         text = redirected(asked.status, asked.headers) or raw.strip() or "no reason given"
         return Refusal(asked.status, code, self._told(text), retry_after(asked.headers))
 
-    def _of_the_limit(self, said: Refusal, call: _Call) -> _OtherLimit | None:
+    def _of_the_limit(self, said: Refusal, call: _EndpointCall) -> _OtherLimit | None:
         """Remember how the server limits a reply, where its refusal speaks of that alone; else None."""
         which = (call.traffic.endpoint.name, call.served.name)
         known = self._limits.get(which, OutputLimit())
@@ -314,7 +314,7 @@ class OpenAiModels:
         self._limits[which] = limit
         return _OtherLimit(self._meaning(said, call))
 
-    def _read(self, raw: str, call: _Call) -> Completion:
+    def _read(self, raw: str, call: _EndpointCall) -> Completion:
         """What was said. What it used is booked first: also where the reply is of no use."""
         reply = read(raw)
         try:
@@ -327,13 +327,13 @@ class OpenAiModels:
         call.traffic.went_well(call.served.name)
         return Completion(said, usage, cut_short(reply), booked=True)
 
-    def _book_refusal(self, reply: Mapping[str, Any], raw: str, call: _Call) -> None:
+    def _book_refusal(self, reply: Mapping[str, Any], raw: str, call: _EndpointCall) -> None:
         """Book what a reply without an answer says that it used; nothing where it does not."""
         call.settled = True
         if usage_in(reply):
             self._book(*usage_of(reply, call.sent, raw, ""), call)
 
-    def _book(self, tokens: Tokens, estimated: bool, call: _Call) -> Usage:
+    def _book(self, tokens: Tokens, estimated: bool, call: _EndpointCall) -> Usage:
         """Book what a reply used, with the time since the last one that was booked."""
         seconds, request = call.asked + time.monotonic() - call.sent_at - call.booked, call.request
         usage = Usage(request.model, request.role, tokens, 0, round(seconds, 3), estimated)
@@ -343,7 +343,7 @@ class OpenAiModels:
         call.traffic.used(request.model, call.guessed, sum(tokens))
         return usage
 
-    def _book_unread(self, streamed: StreamedReply, call: _Call) -> None:
+    def _book_unread(self, streamed: StreamedReply, call: _EndpointCall) -> None:
         """Book a request that went out and was not read to its end: what had come of a stream as an estimate, and what
         it may have used beside that as unconfirmed."""
         into, out, request = call.sent.most_tokens, call.sent.output_tokens, call.request

@@ -218,7 +218,7 @@ class RecordedRetriever:
 
 
 @dataclass(frozen=True)
-class _RecordedInterpreter:
+class _InterpreterFacts:
     """What an interpreter says of itself."""
 
     describe: str
@@ -256,7 +256,7 @@ class RecordedInterpreter:
         facts = None if live is None else {"describe": live.describe, "item": live.item, "sessions": keeps}
         if facts is not None and getattr(live, "has_folder", False):
             facts["has_folder"] = True
-        self._about = self._tape.about(_RecordedInterpreter, facts if cassette.mode != "replay" else None)
+        self._about = self._tape.about(_InterpreterFacts, facts if cassette.mode != "replay" else None)
         self.has_folder = self._about.has_folder
         self._sessions: dict[str, _InterpreterSession] = {}
 
