@@ -103,8 +103,8 @@ class ServedEmbedder:
         def read(reply: Mapping[str, Any]) -> Vectors:
             counted = reply.get("usage") or {}
             told = counted.get("prompt_tokens") or counted.get("total_tokens")
-            estimated = type(told) is not int
-            tokens = sum(len(text) for text in texts) // CHARACTERS_PER_TOKEN if estimated else int(told)
+            estimated = not isinstance(told, int)
+            tokens = told if isinstance(told, int) else sum(len(text) for text in texts) // CHARACTERS_PER_TOKEN
             seconds = round(time.monotonic() - began, 3)
             bill.add(Usage(self.name, TOOL, Tokens(tokens), seconds=seconds, estimated=estimated))
             return _vectors_in(reply, len(texts))
