@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.agents.calibration.made_outcomes import recovered
-from tests.command_line import TOOLORCHESTRA, made_smaller
-from tests.paths import REPOSITORY
+from tests.support.walk import lines_of, walked
 from toolorchestra.agents.calibration.experts_fit import read_fit
 from toolorchestra.agents.calibration.goodness import coverage
 from toolorchestra.agents.evaluation.rows import read_rows
@@ -30,7 +24,6 @@ from toolorchestra.envs.models.simulated import load_experts
 
 pytestmark = pytest.mark.slow
 
-PAGE, SECTION = REPOSITORY / "docs" / "serving.md", "**From traffic back to training.**"
 SMALLER = {
     "stand_in": {"walk &": "walk --questions 240 &"},
     "8392 always:answer-1 always:answer-2": {"math-1": "math-1 --tasks 60"},
@@ -62,71 +55,14 @@ class Walked(NamedTuple):
 
 def lines() -> list[str]:
     """The section's command lines, made smaller."""
-    block = re.search(r"^```sh[^\n]*\n(.*?)^```", PAGE.read_text(encoding="utf-8").partition(SECTION)[2], re.M | re.S)
-    assert block is not None
-    found = [line.partition("  #")[0].strip() for line in block[1].replace("\\\n", " ").splitlines()]
-    return made_smaller(found, SMALLER)
-
-
-def where(words: list[str], folder: Path) -> Path:
-    """Where a line is run: what is of the tests, in the repository."""
-    return REPOSITORY if any(word.startswith("tests.") for word in words) else folder
-
-
-class Jobs:
-    """What lines with & have started, by the shell's numbers."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.started: list[subprocess.Popen[str]] = []
-
-    def start(self, words: list[str], ready: str) -> None:
-        """Start one, and wait until it says that it answers."""
-        job = subprocess.Popen(words, cwd=where(words, self._folder), stdout=subprocess.PIPE, text=True)
-        self.started.append(job)
-        assert job.stdout is not None
-        assert any(ready in line for line in job.stdout), f"{words} ended"
-
-    def end(self, number: int) -> None:
-        """End one, as `kill %1` does."""
-        job = self.started[number - 1]
-        job.terminate()
-        job.communicate(timeout=30)
-
-
-def run(words: list[str], folder: Path) -> str:
-    """Run a line to its end, and give what it printed."""
-    done = subprocess.run(words, cwd=where(words, folder), capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-    return done.stdout
+    return lines_of("docs/serving.md", "**From traffic back to training.**", SMALLER)
 
 
 @pytest.fixture(scope="module")
-def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walked]:
+def walk(tmp_path_factory: pytest.TempPathFactory) -> Walked:
     """Play all lines, one after another."""
     folder = tmp_path_factory.mktemp("loop")
-    jobs = Jobs(folder)
-    said: dict[str, str] = {}
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    try:
-        for line in lines():
-            line = line.replace("8392", port)
-            words = shlex.split(line.removesuffix("&"))
-            if words[0] == "python":
-                words = [sys.executable, *(str(folder / word) if word == "walk" else word for word in words[1:])]
-            elif words[0] == "toolorchestra":
-                words = [*TOOLORCHESTRA, *words[1:]]
-            if words[0] == "kill":
-                jobs.end(int(words[1].removeprefix("%")))
-            elif line.endswith("&"):
-                jobs.start(words, "http")
-            else:
-                said[line] = run(words, folder)
-        yield Walked(folder / "walk", said)
-    finally:
-        for number in range(1, len(jobs.started) + 1):
-            jobs.end(number)
+    return Walked(folder / "walk", walked(lines(), folder, "8392"))
 
 
 def trajectories(folder: Path) -> list[dict[str, Any]]:

@@ -114,7 +114,7 @@ class WarmStart:
     """Rises for 20 steps, then falls to a tenth by the last."""
     demonstrations: int = 3_000
     """How many train tasks are demonstrated, each by one random play: any tool, any arguments, and what the user's
-    sentence names as often as all else, whatever it earns."""
+    sentence asks for as often as all else, whatever it earns."""
     planned: bool = False
     """Show a plan in place of a random play: the one that is worth most by what random plans on all tasks tell. It is
     what reinforcement learning is compared with."""

@@ -114,7 +114,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         # HLE's questions need more practice: eleven subjects, each with experts of its own.
         environments=tuple(EnvMix(env_id, w, _TINY_ARGUMENTS) for env_id, w in zip(_WORLDS, (2.0, 1.0), strict=True)),
         model=ModelConfig(processes=2, optimizer="muon"),
-        warm_start=WarmStart(steps=300, learning_rate=6e-3, demonstrations=6_000),
+        warm_start=WarmStart(steps=1_000, learning_rate=6e-3, demonstrations=16_000),
         # 51,200 plays. A high rate that falls soon and far: most of the gain in cents comes where it is low.
         steps=100,
         groups=32,

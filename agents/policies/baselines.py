@@ -50,14 +50,14 @@ PREFIX = "always:"
 
 
 class RandomPolicy:
-    """Any tool with any arguments of its schema, evenly. One that `heeds` takes what the user's sentence names as often
-    as all else."""
+    """Any tool with any arguments of its schema, evenly. One that `heeds` takes what the user's sentence asks for as
+    often as all else."""
 
     def __init__(self, seed: int = 0, heeds: bool = False) -> None:
         self._rng, self._heeds = random.Random(seed), heeds
 
     def __call__(self, episode: Episode) -> str:
-        wished = episode.preference.tools if self._heeds else {}
+        wished = wished_for(episode) if self._heeds else ()
         tools = {one.name: one for one in episode.world.toolbox}
         tool = tools[self._any(list(tools), wished)]
         arguments: dict[str, Any] = {}
@@ -77,6 +77,21 @@ class RandomPolicy:
     def _any(self, options: Sequence[Any], wished: Collection[str]) -> Any:
         named = [one for one in options if isinstance(one, str) and one in wished]
         return self._rng.choice(named if named and self._rng.random() < 0.5 else options)
+
+
+def wished_for(episode: Episode) -> Collection[str]:
+    """What a sentence asks to be called: the tools that it names; the cheapest expert of each tool for who wants to
+    save, and the one that answers soonest for who is in a hurry."""
+    preference, wished = episode.preference, set(episode.preference.tools)
+    for tool in episode.world.toolbox:
+        named = [offer for offer in tool.offers if offer.alias in wished]
+        if named or not tool.offers:
+            continue
+        if preference.usd >= 1:
+            wished.add(min(tool.offers, key=lambda offer: token_price(episode, offer)).alias)
+        if preference.seconds >= 1:
+            wished.add(min(tool.offers, key=lambda offer: offer.seconds).alias)
+    return wished
 
 
 # -- plans of experts that are liked best ------------------------------------------------------------------------------

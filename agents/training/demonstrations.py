@@ -57,8 +57,9 @@ def check_plans(config: TrainConfig) -> None:
 
 
 class Wanderer:
-    """Knows the grammar: any tool with any arguments, whatever comes of it, and what the user's sentence names as often
-    as all else. Where messages are heard, it says one as often as it calls any one tool: what the last call gave."""
+    """Knows the grammar: any tool with any arguments, whatever comes of it, and what the user's sentence asks for as
+    often as all else. Where messages are heard, it says one as often as it calls any one tool: what the last call
+    gave."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng, self._plays = rng, RandomPolicy(rng.getrandbits(32), heeds=True)

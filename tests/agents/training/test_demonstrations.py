@@ -22,6 +22,7 @@ from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.evaluation.heldout import played
 from toolorchestra.agents.policies.baselines import baseline
+from toolorchestra.agents.policies.plans import token_price
 from toolorchestra.agents.rollouts.rollout import Chat, Job, factory_of, measured, siblings
 from toolorchestra.agents.training.demonstrations import Wanderer, _tasks, demonstrations, recorded
 from toolorchestra.envs.base.errors import ConfigError
@@ -52,6 +53,23 @@ def test_a_random_play_calls_whom_the_sentence_names_half_of_the_time() -> None:
         if len(tool.keys) > 1:
             named, all_ = named + episode.calls.get(name, 0), all_ + sum(episode.calls.get(k, 0) for k in tool.keys)
     assert 0.55 < named / all_ < 0.8  # half, and of the other half its share of three or so
+
+
+@pytest.mark.parametrize(("kind", "measure"), [("frugal", "usd"), ("fast", "seconds"), ("accurate", "")])
+def test_a_random_play_calls_the_cheapest_for_who_wants_to_save_and_the_quickest_for_who_is_in_a_hurry(
+    kind: str, measure: str
+) -> None:
+    """Half of the time, and of the other half their share; for who wants neither, all alike."""
+    factory = factory_of("ToolOrchestra/HLE-v0", preference=kind, vary=("prices",))
+    least, all_ = 0, 0
+    for seed in range(300):
+        episode = played(factory, Wanderer(random.Random(seed)), seed)
+        for tool in episode.world.toolbox:
+            cost = {o.alias: o.seconds if measure == "seconds" else token_price(episode, o) for o in tool.offers}
+            if cost:
+                least += episode.calls.get(min(cost, key=cost.__getitem__), 0)
+                all_ += sum(episode.calls.get(alias, 0) for alias in cost)
+    assert (0.6 < least / all_ < 0.8) if measure else (0.2 < least / all_ < 0.45)
 
 
 def test_where_messages_are_heard_random_plays_say_some() -> None:

@@ -1,0 +1,84 @@
+"""A page's command lines, played one after another in an empty folder, as a reader would: with `&` and `kill %1`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from string import Template
+
+from tests.command_line import TOOLORCHESTRA, made_smaller
+from tests.paths import REPOSITORY
+
+
+def lines_of(page: str, section: str, smaller: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The command lines of a section's first block, made smaller."""
+    text = (REPOSITORY / page).read_text(encoding="utf-8").partition(section)[2]
+    block = re.search(r"^```sh[^\n]*\n(.*?)^```", text, re.M | re.S)
+    assert block is not None
+    return made_smaller(
+        [line.partition("  #")[0].strip() for line in block[1].replace("\\\n", " ").splitlines()], smaller
+    )
+
+
+def walked(lines: Sequence[str], folder: Path, port: str) -> dict[str, str]:
+    """Play them; gives what each printed. `port` stands in the lines and becomes one that is free."""
+    jobs: list[subprocess.Popen[str]] = []
+    said: dict[str, str] = {}
+    exported: dict[str, str] = {}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        own = str(free.getsockname()[1])
+    try:
+        for line in lines:
+            expanded = Template(line.replace(port, own)).substitute(exported)
+            words = _words(expanded.removesuffix("&"), folder)
+            if words[0] == "export":
+                name, _, value = words[1].partition("=")
+                exported[name] = value
+            elif words[0] == "kill":
+                _end(jobs[int(words[1].removeprefix("%")) - 1])
+            elif line.endswith("&"):
+                jobs.append(_started(words, folder))
+            else:
+                said[line] = _run(words, folder)
+    finally:
+        for job in jobs:
+            _end(job)
+    return said
+
+
+def _words(line: str, folder: Path) -> list[str]:
+    first, *others = shlex.split(line)
+    if first == "toolorchestra":
+        return [*TOOLORCHESTRA, *others]
+    if first == "python":
+        return [sys.executable, *(str(folder / word) if word == "walk" else word for word in others)]
+    return [first, *others]
+
+
+def _where(words: Sequence[str], folder: Path) -> Path:
+    """Where a line is run: what is of the tests, in the repository."""
+    return REPOSITORY if any(word.startswith("tests.") for word in words) else folder
+
+
+def _started(words: Sequence[str], folder: Path) -> subprocess.Popen[str]:
+    """A job, when it says that it answers."""
+    job = subprocess.Popen(words, cwd=_where(words, folder), stdout=subprocess.PIPE, text=True)
+    assert job.stdout is not None
+    assert any("http" in line for line in job.stdout), f"{words} ended"
+    return job
+
+
+def _end(job: subprocess.Popen[str]) -> None:
+    job.terminate()
+    job.communicate(timeout=30)
+
+
+def _run(words: Sequence[str], folder: Path) -> str:
+    done = subprocess.run(words, cwd=_where(words, folder), capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout

@@ -1,0 +1,41 @@
+"""The walk of docs/own-tools.md, "From a clone to a policy of your own, served": its own command lines, on smaller
+numbers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.paths import REPOSITORY
+from tests.support.walk import lines_of, walked
+from toolorchestra.agents.evaluation.rows import read_rows
+
+pytestmark = pytest.mark.slow
+
+SMALLER = {
+    "--out mine/before": {"--tasks 100": "--tasks 10"},
+    "train --env": {
+        "--steps 40": "--steps 1 --groups 2 --model.processes 1 --warm-start.steps 60 --warm-start.demonstrations 200 "
+        "--warm-start.gate False --evaluation-tasks 4"
+    },
+    "--out mine/after": {"--tasks 100": "--tasks 10"},
+}
+"""By a part of each line that has numbers, what is smaller in it."""
+
+
+def test_a_policy_over_own_tools_and_prices_is_trained_billed_served_and_asked(tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "docs" / "examples", tmp_path / "docs" / "examples")
+    said = walked(
+        lines_of("docs/own-tools.md", "## From a clone to a policy of your own, served", SMALLER), tmp_path, "8393"
+    )
+    assert (tmp_path / "mine" / "run" / "page.html").is_file()
+    assert {row.sheet for row in read_rows(tmp_path / "mine" / "after")} == {"house-2026-11"}
+    assert {row.policy for row in read_rows(tmp_path / "mine" / "after")} > {"cheapest", "oracle"}
+    (served,) = (tmp_path / "mine" / "served").glob("t*.jsonl")
+    (episode,) = map(json.loads, served.read_text(encoding="utf-8").splitlines())
+    usd = episode["totals"]["nano_usd"] / 1e9
+    assert 0 < usd <= 0.05 + 0.01  # one turn may pass the budget
+    assert f" {usd:g} " in said["python mine/ask.py"] or str(usd) in said["python mine/ask.py"]
