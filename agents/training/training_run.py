@@ -147,15 +147,20 @@ def _there_already(folder: Path, found: Path, steps: int) -> ConfigError:
     """What is said where a run is begun in the folder of another: how to go on with that one, or begin beside it."""
     state = checkpoint.read_state(found, checked=True)
     what, how = "already", "; go on with it: resume=True, or"
-    option = "the same command and --resume go on with it (make train OPTIONS=--resume), "
-    if state.get("warm", False) and int(state["step"]) >= steps:
-        what, how, option = "that has ended", f"; its report is {folder / PAGE};", ""
-        if not (folder / "report" / "summary.json").exists():
+    ended = state.get("warm", False) and int(state["step"]) >= steps
+    reported = (folder / "report" / "summary.json").exists()
+    if ended:
+        what, how = "that has ended", f"; its report is {folder / PAGE};"
+        if not reported:
             how = " without a report: give resume=True, and what train() gives to write_report(); or"
-            option = "--resume writes its report, "
+    told = f"{folder} holds a run {what} ({_name(found)}){how} name another folder"
     return ConfigError(
-        f"{folder} holds a run {what} ({_name(found)}){how} name another folder",
-        command_line=f'{option}--out FOLDER begins another one (make train OPTIONS="--out FOLDER")',
+        told,
+        command_line=(
+            ("--resume writes its report, " if ended and not reported else "")
+            + ("the same command and --resume go on with it (make train OPTIONS=--resume), " if not ended else "")
+            + '--out FOLDER begins another one (make train OPTIONS="--out FOLDER")'
+        ),
     )
 
 

@@ -68,7 +68,7 @@ class ServedEmbedder:
             try:
                 return pool.submit(lambda: asyncio.run(self.vectors(texts, self.built_with))).result()
             except ToolError as err:
-                raise ConfigError(f"{err}; if a passage is too long, cut the corpus smaller: --words 200") from None
+                raise ConfigError(f"{err}; if a passage is too long, cut the corpus smaller (`words`: 200)") from None
 
     async def vectors(self, texts: Sequence[str], bill: Bill) -> Vectors:
         """The same, booked on a bill as each reply comes. Raises ToolError where the server refuses a text."""

@@ -92,7 +92,7 @@ class FollowedRequests:
             yield [path[at] for at in requests[number].actions]
 
     def _ways(self, number: int) -> Iterator[list[GoldCall]]:
-        """Those that change something."""
+        """Requests that change something."""
         for calls in self._paths(number):
             yield [call for call in calls if call.name in self._writes]
 
