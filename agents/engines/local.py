@@ -10,13 +10,13 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 try:
     import torch
@@ -45,7 +45,7 @@ from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.lora import adapter_of, keep_few_activations, with_lora
 from toolorchestra.agents.engines.pretrained import use_fused_kernels
 from toolorchestra.agents.engines.sampler import LocalSampler
-from toolorchestra.agents.engines.sharded import for_disk, like, together
+from toolorchestra.agents.engines.sharded import for_disk, like
 from toolorchestra.agents.engines.update import PolicyUpdate
 from toolorchestra.agents.engines.weights import (
     ENGINE,
@@ -64,6 +64,21 @@ from toolorchestra.envs.base.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolorchestra.agents.engines.ranks import Ranks
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def together(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Mark a method of an engine that every process runs when the first one calls it."""
+
+    @wraps(method)
+    def called(self: Any, /, *given: P.args, **named: P.kwargs) -> T:
+        with self.ranks.calling(method.__name__, given, named) if self.ranks else nullcontext():
+            return method(self, *given, **named)
+
+    return called
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,10 @@
-"""Weights of which each process holds a part, and methods that all processes run; where there is one, nothing."""
+"""Weights of which each process holds a part; where there is one process, nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from torch import Tensor
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def together(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Mark a method of an engine that every process runs when the first one calls it."""
-
-    @wraps(method)
-    def called(self: Any, /, *given: P.args, **named: P.kwargs) -> T:
-        with self.ranks.calling(method.__name__, given, named) if self.ranks else nullcontext():
-            return method(self, *given, **named)
-
-    return called
 
 
 def whole(value: Tensor) -> Tensor:

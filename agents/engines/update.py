@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from toolorchestra.agents.engines.base import LOGIT_BYTES, Datum, EngineSettings, LossParams
 from toolorchestra.agents.engines.decoder import KNOWN
 from toolorchestra.agents.engines.optimizers import make_optimizer
-from toolorchestra.agents.engines.sharded import for_disk, like, whole
+from toolorchestra.agents.engines.sharded import for_disk, like
 from toolorchestra.agents.engines.weights import ReferenceWeights
 
 if TYPE_CHECKING:
@@ -94,7 +94,9 @@ class PolicyUpdate:
                 sums[name] = sums.get(name, 0.0) + value
         if self._ranks:
             sums = self._ranks.added(sums)
-        norm = float(whole(torch.nn.utils.clip_grad_norm_(self.trained, CLIP_NORM)))
+        clipped = torch.nn.utils.clip_grad_norm_(self.trained, CLIP_NORM)
+        # Of weights in parts it is in parts too.
+        norm = float(clipped.full_tensor() if hasattr(clipped, "full_tensor") else clipped)
         if math.isfinite(norm):
             self.optimizer.step()
             self.not_finite = 0

@@ -16,9 +16,8 @@ from typing import Any
 import torch
 
 from toolorchestra.agents.engines.base import Adapter, Datum, LossParams
-from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+from toolorchestra.agents.engines.local import LocalConfig, LocalEngine, together
 from toolorchestra.agents.engines.ranks import Following, Ranks
-from toolorchestra.agents.engines.sharded import together
 from toolorchestra.agents.engines.tiny import build_model
 
 VOCABULARY, STEPS = 64, 3

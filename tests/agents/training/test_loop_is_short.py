@@ -128,6 +128,7 @@ def test_a_step_takes_six_files_and_at_most_600_lines(tmp_path: Path, monkeypatc
     config = replace(
         COLD,
         environments=(*COLD.environments, even),
+        algorithm="grpo",
         groups=6,
         advantage=AdvantageParams(least_spread=0.0),
         baselines=(),
