@@ -7,18 +7,14 @@ by recorded answers that the fit has not seen.
 from __future__ import annotations
 
 import re
-import shlex
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.agents.calibration.made_outcomes import recovered
-from tests.command_line import TOOLORCHESTRA, made_smaller
+from tests.command_line import made_smaller
 from tests.paths import REPOSITORY
+from tests.support.walk import walked
 from toolorchestra.agents.calibration.experts_fit import read_fit
 from toolorchestra.agents.calibration.goodness import coverage
 from toolorchestra.agents.evaluation.rows import EvaluationRow, read_rows
@@ -53,44 +49,12 @@ def lines() -> list[str]:
     return made_smaller(found, SMALLER)
 
 
-def run(line: str, folder: Path) -> str:
-    """A line of the page, to its end."""
-    name, *words = shlex.split(line)
-    assert name == "toolorchestra", line
-    done = subprocess.run(
-        [*TOOLORCHESTRA, *words], cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-    return done.stdout
-
-
-def started(line: str, folder: Path) -> subprocess.Popen[str]:
-    """The stand-in, when it answers."""
-    name, *words = shlex.split(line.removesuffix(" &"))
-    assert (name, line[-2:]) == ("python", " &")
-    words = [str(folder / word) if word == "walk" else word for word in words]
-    served = subprocess.Popen([sys.executable, *words], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
-    until = time.monotonic() + 60
-    while not (folder / "walk" / "backends.toml").is_file():
-        assert served.poll() is None, "the stand-in ended"
-        assert time.monotonic() < until, "the stand-in did not begin to serve"
-        time.sleep(0.05)
-    return served
-
-
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All lines, one after another. Before the last one the stand-in is stopped: judging asks no model."""
     folder = tmp_path_factory.mktemp("own")
-    first, *between, last = lines()
-    served = started(first, folder)
-    try:
-        for line in between:
-            run(line, folder)
-    finally:
-        served.send_signal(signal.SIGINT)
-        served.communicate(timeout=20)
-    run(last, folder)
+    *before, last = lines()
+    walked([*before, "kill %1", last], folder)
     return folder / "walk"
 
 

@@ -286,5 +286,7 @@ def _factory(
         common["backends"] = backends
     if given.dataset:
         common["dataset"] = Dataset(given.dataset[0], pairs("--dataset", given.dataset[1:]))
+    if "split" in env.arguments:
+        raise ConfigError(f"--env {short_id(env.env_id)}: a run names its splits by --split {env.arguments['split']}")
     settings = {**spec_of(env.env_id).kwargs, **common, **env.arguments}
     return factory(**settings, split=split, spend_cap=spend_cap)

@@ -51,6 +51,8 @@ class EnvMix:
     """The most tokens of an episode, prompt included. It is not above the run's. 0: as for the run."""
 
     def __post_init__(self) -> None:
+        if "split" in self.arguments:
+            raise ConfigError(f"{self.env_id}: split is set by train, validation and test: a run plays all three")
         require(self, POSITIVE, "weight", where=f"{self.env_id}: ")
         require(self, NOT_NEGATIVE, "max_tokens", "max_context", where=f"{self.env_id}: ")
         for name in ("max_tokens", "max_context"):

@@ -77,7 +77,7 @@ def _page(place: _Place, row: Any, names: Mapping[str, str]) -> Passage | None:
     """A row's text. None: a dump's page that is no article, or has no text."""
     if isinstance(row, Mapping) and isinstance(row.get("_source"), Mapping):
         place, row = place._replace(article=str(row.get("_id", place.article))), row["_source"]
-    if place.article and (row.get("namespace", 0) != 0 or not row.get(names["text"])):
+    if place.article and isinstance(row, Mapping) and (row.get("namespace", 0) != 0 or not row.get(names["text"])):
         return None
     if not isinstance(row, Mapping) or not isinstance(row.get(names["text"]), str):
         have = ", ".join(row) if isinstance(row, Mapping) else type(row).__name__

@@ -25,7 +25,7 @@ def lines_of(page: str, section: str, smaller: Mapping[str, Mapping[str, str]]) 
     )
 
 
-def walked(lines: Sequence[str], folder: Path, port: str) -> dict[str, str]:
+def walked(lines: Sequence[str], folder: Path, port: str = "") -> dict[str, str]:
     """Play them; gives what each printed. `port` stands in the lines and becomes one that is free."""
     jobs: list[subprocess.Popen[str]] = []
     said: dict[str, str] = {}
@@ -34,7 +34,7 @@ def walked(lines: Sequence[str], folder: Path, port: str) -> dict[str, str]:
         own = str(free.getsockname()[1])
     try:
         for line in lines:
-            expanded = Template(line.replace(port, own)).substitute(exported)
+            expanded = Template(line.replace(port, own) if port else line).substitute(exported)
             words = _words(expanded.removesuffix("&"), folder)
             if words[0] == "export":
                 name, _, value = words[1].partition("=")

@@ -284,6 +284,7 @@ def test_an_environment_that_takes_no_backends_is_not_played_over_real_ones(caps
         ([*HLE, "--backends", "indx=embedded"], "Did you mean 'index'?"),
         ([*HLE, "--backends", "web=perhaps"], "web=true or web=false expected, got 'perhaps'"),
         ([*HLE, "--env", "HLE-v0", "max_turns=3"], "--env HLE-v0 stands there twice; --each NAME=VALUE,VALUE"),
+        (["--env", "HLE-v0", "split=all"], "--env HLE-v0: a run names its splits by --split all"),
         ([*HLE, "--each", "max_turns"], "--each takes NAME=VALUE, got 'max_turns'"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
+from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig
 from toolorchestra.agents.configuration.environment_options import chosen_envs, pairs
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import LossParams
@@ -82,6 +82,11 @@ def test_an_environment_on_a_command_line_has_a_name() -> None:
     (chosen,) = chosen_envs([["HLE-v0", "max_turns=3"]], ["max_turns=5", "style=brief"])
     assert chosen.env_id == "ToolOrchestra/HLE-v0"
     assert chosen.arguments == {"max_turns": 3, "style": "brief"}  # its own wins
+
+
+def test_a_run_plays_the_splits_that_it_sets() -> None:
+    with pytest.raises(ConfigError, match="HLE-v0: split is set by train, validation and test"):
+        EnvMix("HLE-v0", 1.0, {"split": "test"})
 
 
 @pytest.mark.parametrize("item", ["name", "=value", ""])

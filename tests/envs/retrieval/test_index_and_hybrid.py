@@ -116,6 +116,9 @@ def test_a_corpus_file_is_read_by_its_keys(tmp_path: Path) -> None:
     file.write_text("[1, 2]\nnot json")
     with pytest.raises(ConfigError, match="line 1"):
         list(read_corpus(file))
+    file.write_text('{"index": {"_id": "1"}}\n[1, 2]\n')
+    with pytest.raises(ConfigError, match="line 2: no text under 'text'; it has list"):
+        list(read_corpus(file))
     with pytest.raises(ConfigError, match="two passages have the id 'a'"):
         build([Passage("a", "", "x"), Passage("a", "", "y")], tmp_path / "i")
     with pytest.raises(ConfigError, match="corpus is empty"):
