@@ -80,7 +80,7 @@ def _data(run: TrainingRun) -> list[Datum]:
         shown: dict[str, Progress] = {}
 
         def watch(what: str, number: int) -> None:
-            shown.setdefault(what, Progress(start.demonstrations)).show(number, what)
+            shown.setdefault(what, Progress(start.demonstrations, number)).show(number, what)
 
         data = demonstrations(run.chat, run.config, watch)
     if not data:
