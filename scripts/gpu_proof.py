@@ -121,7 +121,8 @@ def steps(where: Where, tokens: int) -> Mapping[str, Any]:
 
 
 def kernels(where: Where) -> Mapping[str, Any]:
-    """The same step with torch's own kernels, with fused ones, and with the blocks compiled besides."""
+    """The same step with torch's own kernels, with fused ones, and with these where attention is computed again in the
+    backward pass in place of kept."""
     length, rank = (128, 4) if where.tiny else (16_384, 64)
     data, found = sequences(where, length), dict[str, Any]()
     plain = trainer(where, length, rank, kernels="torch")
@@ -129,9 +130,8 @@ def kernels(where: Where) -> Mapping[str, Any]:
     del plain
     engine = trainer(where, length, rank)
     found |= {"fused kernels": str(engine.fused), "fused_seconds": seconds_a_step(engine, data)}
-    for block in engine.model.get_base_model().model.layers:
-        block.compile(dynamic=False)
-    return {**found, "compiled_seconds": seconds_a_step(engine, data)}
+    engine.model.get_base_model().gradient_checkpointing_enable({"use_reentrant": False})
+    return {**found, "attention_again_seconds": seconds_a_step(engine, data)}
 
 
 def vllm(where: Where) -> Mapping[str, Any]:
@@ -223,10 +223,61 @@ def learn(where: Where) -> Mapping[str, Any]:
     return {"seconds": time.monotonic() - started, **curve}
 
 
+def run(where: Where) -> Mapping[str, Any]:
+    """Preset 8b-h100 from a folder of random weights to a checkpoint: a supervised start, episodes by vLLM, optimiser
+    steps and evaluations. Fewer and shorter plays than the preset has."""
+    if find_spec("vllm") is None:
+        return {"left_out": "vLLM is not installed"}
+    from toolorchestra.agents.engines.tiny import load_tokenizer
+    from toolorchestra.agents.training.build import build
+    from toolorchestra.agents.training.metrics import read
+    from toolorchestra.agents.training.trainer import train
+
+    told: dict[str, Any] = {}
+    tiny, wanted, folder = preset("tiny"), preset("8b-h100"), where.out / "run" / "model"
+    tokenizer, shape = load_tokenizer(), shape_of(where)
+    shape = {**shape, "vocab_size": max(int(shape["vocab_size"]), len(tokenizer))}
+    model = random_model(shape, "bfloat16", where.device)
+    timed(told, "write_seconds", partial(model.save_pretrained, folder))
+    del model
+    tokenizer.save_pretrained(folder)
+    held = replace(wanted.model, path=str(folder), device=where.device)
+    few = {"steps": 4, "groups": 16, "rollouts": 8, "updates": 2, "evaluate_every": 4, "evaluation_tasks": 50}
+    started = WarmStart(steps=200, learning_rate=1e-3, demonstrations=2_000, gate=False)
+    if where.tiny:
+        few |= {"steps": 2, "groups": 2, "evaluation_tasks": 2}
+        held, started = replace(held, rows=4, lora_rank=8, tokens_per_batch=512), replace(started, steps=2)
+    config = replace(
+        wanted, environments=tiny.environments[:1], model=held, warm_start=started, max_tokens=40, max_context=512,
+        learning_rate=1e-4, **few,
+    )  # fmt: skip
+    engine, chat = build(config, print)
+    try:
+        made = timed(told, "seconds", lambda: train(config, where.out / "run", engine, chat, resume=False, say=print))
+        made.rollouts.close()
+        if where.device.startswith("cuda"):
+            told["peak_gb"] = torch.cuda.max_memory_reserved(where.device) / 1e9
+    finally:
+        engine.close()
+    rows = read(where.out / "run" / "metrics.jsonl")
+    warm = [row for row in rows if row["kind"] == "warm"]
+    told |= {"first_loss": warm[0]["loss"], "last_loss": warm[-1]["loss"]}
+    for row in (row for row in rows if row["kind"] == "train"):
+        told |= {f"{name}_of_step_{row['step']}": row[name] for name in RUN_METRICS if name in row}
+    return told | {f"reward_at_step_{row['step']}": row["policy/reward"] for row in rows if row["kind"] == "eval"}
+
+
+RUN_METRICS = (
+    *("time/step", "time/sampling", "time/training", "time/sync", "sampled_tokens_per_second", "used", "flat_share"),
+    *("loss/drift", "loss/moved", "loss/lost_change", "loss/mismatch", "loss/prefix_hits", "turns", "valid"),
+)
+"""What is told of a step of the run."""
+
 PARTS: Mapping[str, Callable[[Where], Mapping[str, Any]]] = {
     **{f"steps-{k}k": partial(steps, tokens=k * 1024) for k in (8, 16, 32, 64)},
     "kernels": kernels,
     "vllm": vllm,
+    "run": run,
     "learn": learn,
 }
 

@@ -1,7 +1,7 @@
 """What a run takes of a GPU's memory, by arithmetic from the model's shape alone.
 
-Weights, cache and optimiser are counted exactly. Activations and work space are estimates: nothing was measured on a
-GPU. `make gpu-proof` measures it there.
+Weights, cache and optimiser are counted exactly. Activations and work space are estimates, which `make gpu-proof` holds
+against what a GPU takes.
 """
 
 from __future__ import annotations
@@ -97,6 +97,10 @@ class Shape:
     def kv_bytes_per_token(self, width: int) -> int:
         """Keys and values of one token in every layer."""
         return 2 * self.layers * self.kv_heads * self.head_width * width
+
+    def checkpoint_bytes_per_token(self, width: int) -> int:
+        """What checkpointing keeps of a token in one block: its input, what attention gave, and that one's sums."""
+        return width * (self.hidden + self.heads * self.head_width) + 4 * self.heads
 
     def block_bytes_per_token(self, width: int, *, rank: int = 0) -> int:
         """What one block keeps of a token for its backward pass, as transformers writes Qwen3. Norms are computed in
@@ -206,7 +210,6 @@ def budget(plan: MemoryPlan) -> Budget:
     fewer = "train fewer weights: model.lora_rank"
     # With LoRA the reference is the adapter as the warm start left it, since the weights below do not change.
     reference, without = (adapter, "loss.kl_weight=0") if rank else (weights, "loss.kl_weight=0, or LoRA")
-    logits = LOGIT_COPIES * min(plan.logit_bytes, plan.tokens_per_batch * shape.vocabulary * 4)
     smaller = f"model.tokens_per_batch (now {plan.tokens_per_batch})"
     if not plan.checkpointing:
         smaller = f"model.gradient_checkpointing=true, then {smaller}"
@@ -220,7 +223,7 @@ def budget(plan: MemoryPlan) -> Budget:
         MemoryPart("trainer: optimiser", 2 * trained, True, True, fewer),
         MemoryPart("trainer: gradients", trained, False, True, fewer),
         MemoryPart("trainer: activations, estimated", _activations(plan), False, True, smaller),
-        MemoryPart("trainer: logits, estimated", logits, False, True),
+        MemoryPart("trainer: work, estimated", _work(plan), False, True, smaller),
         MemoryPart("trainer: context, estimated", CONTEXT_BYTES, True, True),
         MemoryPart("trainer: average", trained * plan.average, True, True, "average=0"),
         MemoryPart("trainer: reference", reference * plan.reference, True, True, without),
@@ -229,12 +232,21 @@ def budget(plan: MemoryPlan) -> Budget:
 
 
 def _activations(plan: MemoryPlan) -> int:
-    """Bytes of a batch's activations. With checkpointing each block keeps its input, and one block at a time the
-    rest."""
-    block = plan.shape.block_bytes_per_token(plan.computed, rank=plan.lora_rank)
-    if not plan.checkpointing:
-        return plan.tokens_per_batch * plan.shape.layers * block
-    return plan.tokens_per_batch * (plan.shape.layers * plan.shape.hidden * plan.computed + block)
+    """Bytes that are kept of a batch from its forward pass to its backward pass."""
+    shape, width = plan.shape, plan.computed
+    block = shape.block_bytes_per_token(width, rank=plan.lora_rank)
+    kept = shape.checkpoint_bytes_per_token(width) if plan.checkpointing else block
+    return plan.tokens_per_batch * shape.layers * kept
+
+
+def _work(plan: MemoryPlan) -> int:
+    """Bytes that come and go: those of the logits, or those of a block's backward pass, which with checkpointing makes
+    anew what it needs. It has gradients of a quarter of that at the same time, and attention's sums in 32 bits."""
+    shape = plan.shape
+    block = shape.block_bytes_per_token(plan.computed, rank=plan.lora_rank)
+    logits = min(plan.logit_bytes, plan.tokens_per_batch * shape.vocabulary * 4)
+    backward = block * (1 + 4 * plan.checkpointing) // 4 + 8 * shape.heads * shape.head_width
+    return max(LOGIT_COPIES * logits, plan.tokens_per_batch * backward)
 
 
 def _sampler(plan: MemoryPlan, weights: int) -> list[MemoryPart]:
@@ -264,10 +276,11 @@ def training_operations(
 
     A forward pass takes two for each weight, and 4 x layers x width for each token that attention looks back at, on
     average half of them. A backward pass takes twice that; an adapter's needs no gradients of the weights below it,
-    which is half of the weights' part. Checkpointing runs the forward pass again, and so does a reference model.
+    which is half of the weights' part. A reference model runs the forward pass again, and checkpointing all of it but
+    attention.
     """
     embeddings = shape.vocabulary * shape.hidden  # looked up, not multiplied; the head stays
     weights = 2.0 * (shape.parameters - (0 if shape.tied else embeddings))
     attention = 4.0 * shape.layers * shape.heads * shape.head_width * length / 2
-    forward = 1 + checkpointing + reference
-    return weights * (forward + (1 if lora else 2)) + attention * (forward + 2)
+    forward = 1 + reference
+    return weights * (forward + checkpointing + (1 if lora else 2)) + attention * (forward + 2)

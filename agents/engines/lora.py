@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from toolorchestra.agents.engines.base import Adapter, EngineSettings
 from toolorchestra.agents.engines.sharded import whole
@@ -22,13 +23,20 @@ from toolorchestra.agents.engines.sharded import whole
 NAME = "default"
 """PEFT's of the one adapter that there is."""
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+_ATTENTION = tuple(
+    f"_scaled_dot_product_{way}_attention{where}"
+    for way, where in (("flash", ""), ("cudnn", ""), ("efficient", ""), ("flash", "_for_cpu"))
+)
+"""torch's attention, on a GPU and on a CPU."""
 
 
 def keep_few_activations(model: Any) -> None:
-    """Let each block keep its input alone, and run again in the backward pass. Releases of transformers name it
-    differently."""
+    """Let each block keep its input and what its attention gave, and run the rest again in the backward pass. Of long
+    sequences attention takes the most operations, and its outcome is as wide as the input. Releases of transformers
+    name it differently."""
     now = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    now({"use_reentrant": False})
+    kept = [getattr(torch.ops.aten, name).default for name in _ATTENTION]
+    now({"use_reentrant": False, "context_fn": partial(create_selective_checkpoint_contexts, kept)})
 
 
 def with_lora(model: Any, settings: EngineSettings, seed: int, *, in_parts: bool = False) -> Any:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from toolorchestra.agents.engines.base import EngineSettings
+from toolorchestra.envs.base.errors import ConfigError
 
 BETAS = (0.9, 0.95)
 """Decay rates of AdamW's running averages. Neither optimiser decays weights."""
@@ -43,6 +44,11 @@ class MuonAndAdamW:
         matrices = [p for p in trained if p.ndim == 2 and id(p) not in looked_up]
         others = [p for p in trained if p.ndim != 2 or id(p) in looked_up]
         self._muon = BatchedMuon(matrices, lr=1e-3, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+        if not others:
+            raise ConfigError(
+                "model.optimizer=muon has nothing to do for AdamW: only matrices are trained, such as an adapter's; "
+                "set model.optimizer=adamw"
+            )
         self._adamw = _adamw(others, fused=fused)
         self.param_groups = [*self._adamw.param_groups, *self._muon.param_groups]
 

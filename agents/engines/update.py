@@ -72,6 +72,8 @@ class PolicyUpdate:
         self.trained = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(model, settings, fused=self._device.type == "cuda")
         self._shares = can_share(model, settings) and ranks is None
+        # cuDNN, which computes attention on Hopper, takes a third of a second to prepare for each new width.
+        self._few_widths = self._device.type == "cuda" and is_large(model)
         self._most_padding = MOST_PADDING if is_large(model) else MOST_PADDING_OF_SMALL
         self.not_finite = 0
         """Steps in a row that were not taken, because their gradient was no number."""
@@ -151,7 +153,8 @@ class PolicyUpdate:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities and entropies at the tokens that count, and where these are. `learnt`: the entropies have
         gradients too."""
-        width = max(len(d.tokens) for d in batch)
+        longest = max(len(d.tokens) for d in batch)
+        width = rounded_up(longest) if self._few_widths else longest
         padding = [width - len(d.tokens) for d in batch]
         rows = zip(batch, padding, strict=True)
         tokens = torch.tensor([[*d.tokens, *[0] * more] for d, more in rows], device=self._device)
@@ -245,6 +248,12 @@ def rounds(made: Iterable[list[Datum]], processes: int) -> Iterator[list[list[Da
     parts += [[]] * (-len(parts) % processes)
     parts.sort(key=padded, reverse=True)
     return (parts[i : i + processes] for i in range(0, len(parts), processes))
+
+
+def rounded_up(length: int) -> int:
+    """A width that holds this length, of the few that there are: at most a 32nd more."""
+    step = 1 << max(0, length.bit_length() - 6)
+    return -(-length // step) * step
 
 
 def padded(batch: Sequence[Datum]) -> int:

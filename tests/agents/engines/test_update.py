@@ -15,8 +15,9 @@ from tests.agents.engines.conformance import VOCABULARY, engine
 from toolorchestra.agents.engines import update
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-from toolorchestra.agents.engines.update import LEAST_SHARED, alike, batches, can_share, shared
+from toolorchestra.agents.engines.update import LEAST_SHARED, alike, batches, can_share, rounded_up, shared
 from toolorchestra.agents.engines.weights import named_weights
+from toolorchestra.envs.base.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -156,3 +157,14 @@ def test_a_batch_is_cut_before_too_much_of_it_is_padding(share: bool) -> None:
     assert max(len(batch) * max(len(d.tokens) for d in batch) for batch in bounded) <= 2_000
     assert max(map(padding, batches(data, 2_000, share=share))) > 0.05
     assert max(map(len, bounded)) > 3
+
+
+def test_lengths_are_rounded_up_to_few_widths() -> None:
+    widths = {length: rounded_up(length) for length in range(1, 32_769)}
+    assert all(length <= width <= length * 33 / 32 for length, width in widths.items())
+    assert len({width for length, width in widths.items() if length >= 1_024}) <= 5 * 32 + 1
+
+
+def test_an_adapter_has_nothing_for_adamw_beside_muon() -> None:
+    with pytest.raises(ConfigError, match=r"only matrices are trained.*set model\.optimizer=adamw"):
+        engine(replace(CONFIG, lora_rank=2, optimizer="muon"))
