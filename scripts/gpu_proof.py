@@ -242,7 +242,14 @@ def run(where: Where) -> Mapping[str, Any]:
     del model
     tokenizer.save_pretrained(folder)
     held = replace(wanted.model, path=str(folder), device=where.device)
-    few = {"steps": 4, "groups": 16, "rollouts": 8, "updates": 2, "evaluate_every": 4, "evaluation_tasks": 50}
+    few: dict[str, Any] = {
+        "steps": 4,
+        "groups": 16,
+        "rollouts": 8,
+        "updates": 2,
+        "evaluate_every": 4,
+        "evaluation_tasks": 50,
+    }
     started = WarmStart(steps=200, learning_rate=1e-3, demonstrations=2_000, gate=False)
     if where.tiny:
         few |= {"steps": 2, "groups": 2, "evaluation_tasks": 2}
