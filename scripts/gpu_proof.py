@@ -198,7 +198,14 @@ def learning(where: Where) -> TrainConfig:
     )  # fmt: skip
     if not where.tiny:
         return started
-    few = {"steps": 2, "groups": 2, "rollouts": 2, "updates": 1, "evaluation_tasks": 2, "evaluate_every": 1}
+    few: dict[str, Any] = {
+        "steps": 2,
+        "groups": 2,
+        "rollouts": 2,
+        "updates": 1,
+        "evaluation_tasks": 2,
+        "evaluate_every": 1,
+    }
     return replace(started, warm_start=WarmStart(steps=0), **few)
 
 
