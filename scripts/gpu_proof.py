@@ -198,24 +198,52 @@ def learning(where: Where) -> TrainConfig:
     )  # fmt: skip
     if not where.tiny:
         return started
-    few: dict[str, Any] = {
-        "steps": 2,
-        "groups": 2,
-        "rollouts": 2,
-        "updates": 1,
-        "evaluation_tasks": 2,
-        "evaluate_every": 1,
-    }
+    few = {"steps": 2, "groups": 2, "rollouts": 2, "updates": 1, "evaluation_tasks": 2, "evaluate_every": 1}
     return replace(started, warm_start=WarmStart(steps=0), **few)
 
 
 def learn(where: Where) -> Mapping[str, Any]:
     """Rollouts, rewards, steps and evaluations, end to end. A run that was stopped goes on."""
+    told, rows = trained(learning(where), where.out / "learn")
+    return told | curve(rows, "reward", "cents")
+
+
+def run(where: Where) -> Mapping[str, Any]:
+    """Preset 8b-h100 from a folder of random weights to a checkpoint: a supervised start, episodes by vLLM, optimiser
+    steps and evaluations. Fewer and shorter plays than the preset has."""
+    if find_spec("vllm") is None:
+        return {"left_out": "vLLM is not installed"}
+    from toolorchestra.agents.engines.tiny import load_tokenizer
+
+    tiny, wanted, folder = preset("tiny"), preset("8b-h100"), where.out / "model"
+    tokenizer, shape = load_tokenizer(), shape_of(where)
+    shape = {**shape, "vocab_size": max(int(shape["vocab_size"]), len(tokenizer))}
+    random_model(shape, "bfloat16", where.device).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    held = replace(wanted.model, path=str(folder), device=where.device)
+    few = {"steps": 4, "groups": 16, "rollouts": 8, "updates": 2, "evaluate_every": 4, "evaluation_tasks": 50}
+    started = WarmStart(steps=200, learning_rate=1e-3, demonstrations=2_000, gate=False)
+    if where.tiny:
+        few |= {"steps": 2, "groups": 2, "evaluation_tasks": 2}
+        held, started = replace(held, rows=4, lora_rank=8, tokens_per_batch=512), replace(started, steps=2)
+    config = replace(
+        wanted, environments=tiny.environments[:1], model=held, warm_start=started, max_tokens=40, max_context=512,
+        learning_rate=1e-4, **few,
+    )  # fmt: skip
+    told, rows = trained(config, where.out / "run")
+    warm = [row["loss"] for row in rows if row["kind"] == "warm"]
+    told |= {"first_loss": warm[0], "last_loss": warm[-1]}
+    for row in (row for row in rows if row["kind"] == "train"):
+        told |= {f"{name}_of_step_{row['step']}": row[name] for name in RUN_METRICS if name in row}
+    return told | curve(rows, "reward")
+
+
+def trained(config: TrainConfig, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A run's seconds, its trainer's peak on a GPU, and its metrics. A run that is in the folder goes on."""
     from toolorchestra.agents.training.build import build
     from toolorchestra.agents.training.metrics import read
     from toolorchestra.agents.training.trainer import train
 
-    folder, config = where.out / "learn", learning(where)
     engine, chat = build(config, print)
     started = time.monotonic()
     try:
@@ -225,60 +253,16 @@ def learn(where: Where) -> Mapping[str, Any]:
         engine.close()
     if made.stopping:
         raise TrainingFailed(f"stopped at step {made.step} of {config.steps}; the next call goes on from there")
-    rows = [row for row in read(folder / "metrics.jsonl") if row["kind"] == "eval"]
-    curve = {f"{name}_at_step_{row['step']}": row[f"policy/{name}"] for row in rows for name in ("reward", "cents")}
-    return {"seconds": time.monotonic() - started, **curve}
+    told = {"seconds": time.monotonic() - started}
+    if config.model.device.startswith("cuda"):
+        told["peak_gb"] = torch.cuda.max_memory_reserved(config.model.device) / 1e9
+    return told, list(read(folder / "metrics.jsonl"))
 
 
-def run(where: Where) -> Mapping[str, Any]:
-    """Preset 8b-h100 from a folder of random weights to a checkpoint: a supervised start, episodes by vLLM, optimiser
-    steps and evaluations. Fewer and shorter plays than the preset has."""
-    if find_spec("vllm") is None:
-        return {"left_out": "vLLM is not installed"}
-    from toolorchestra.agents.engines.tiny import load_tokenizer
-    from toolorchestra.agents.training.build import build
-    from toolorchestra.agents.training.metrics import read
-    from toolorchestra.agents.training.trainer import train
-
-    told: dict[str, Any] = {}
-    tiny, wanted, folder = preset("tiny"), preset("8b-h100"), where.out / "run" / "model"
-    tokenizer, shape = load_tokenizer(), shape_of(where)
-    shape = {**shape, "vocab_size": max(int(shape["vocab_size"]), len(tokenizer))}
-    model = random_model(shape, "bfloat16", where.device)
-    timed(told, "write_seconds", partial(model.save_pretrained, folder))
-    del model
-    tokenizer.save_pretrained(folder)
-    held = replace(wanted.model, path=str(folder), device=where.device)
-    few: dict[str, Any] = {
-        "steps": 4,
-        "groups": 16,
-        "rollouts": 8,
-        "updates": 2,
-        "evaluate_every": 4,
-        "evaluation_tasks": 50,
-    }
-    started = WarmStart(steps=200, learning_rate=1e-3, demonstrations=2_000, gate=False)
-    if where.tiny:
-        few |= {"steps": 2, "groups": 2, "evaluation_tasks": 2}
-        held, started = replace(held, rows=4, lora_rank=8, tokens_per_batch=512), replace(started, steps=2)
-    config = replace(
-        wanted, environments=tiny.environments[:1], model=held, warm_start=started, max_tokens=40, max_context=512,
-        learning_rate=1e-4, **few,
-    )  # fmt: skip
-    engine, chat = build(config, print)
-    try:
-        made = timed(told, "seconds", lambda: train(config, where.out / "run", engine, chat, resume=False, say=print))
-        made.rollouts.close()
-        if where.device.startswith("cuda"):
-            told["peak_gb"] = torch.cuda.max_memory_reserved(where.device) / 1e9
-    finally:
-        engine.close()
-    rows = read(where.out / "run" / "metrics.jsonl")
-    warm = [row for row in rows if row["kind"] == "warm"]
-    told |= {"first_loss": warm[0]["loss"], "last_loss": warm[-1]["loss"]}
-    for row in (row for row in rows if row["kind"] == "train"):
-        told |= {f"{name}_of_step_{row['step']}": row[name] for name in RUN_METRICS if name in row}
-    return told | {f"reward_at_step_{row['step']}": row["policy/reward"] for row in rows if row["kind"] == "eval"}
+def curve(rows: Sequence[Mapping[str, Any]], *names: str) -> dict[str, Any]:
+    """What the policy came to at each evaluation."""
+    evaluated = [row for row in rows if row["kind"] == "eval"]
+    return {f"{name}_at_step_{row['step']}": row[f"policy/{name}"] for row in evaluated for name in names}
 
 
 RUN_METRICS = (

@@ -120,7 +120,6 @@ class MemoryPlan:
     """Bytes of a weight."""
     lora_rank: int = 0
     tokens_per_batch: int = 16_384
-    logit_bytes: int = LOGIT_BYTES
     checkpointing: bool = False
     average: bool = False
     reference: bool = False
@@ -244,7 +243,7 @@ def _work(plan: MemoryPlan) -> int:
     anew what it needs. It has gradients of a quarter of that at the same time, and attention's sums in 32 bits."""
     shape = plan.shape
     block = shape.block_bytes_per_token(plan.computed, rank=plan.lora_rank)
-    logits = min(plan.logit_bytes, plan.tokens_per_batch * shape.vocabulary * 4)
+    logits = min(LOGIT_BYTES, plan.tokens_per_batch * shape.vocabulary * 4)
     backward = block * (1 + 4 * plan.checkpointing) // 4 + 8 * shape.heads * shape.head_width
     return max(LOGIT_COPIES * logits, plan.tokens_per_batch * backward)
 

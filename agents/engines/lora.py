@@ -23,11 +23,8 @@ from toolorchestra.agents.engines.sharded import whole
 NAME = "default"
 """PEFT's of the one adapter that there is."""
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-_ATTENTION = tuple(
-    f"_scaled_dot_product_{way}_attention{where}"
-    for way, where in (("flash", ""), ("cudnn", ""), ("efficient", ""), ("flash", "_for_cpu"))
-)
-"""torch's attention, on a GPU and on a CPU."""
+_ATTENTION = ("flash_attention", "cudnn_attention", "efficient_attention", "flash_attention_for_cpu")
+"""torch's ways to compute attention, on a GPU and on a CPU."""
 
 
 def keep_few_activations(model: Any) -> None:
@@ -35,7 +32,7 @@ def keep_few_activations(model: Any) -> None:
     sequences attention takes the most operations, and its outcome is as wide as the input. Releases of transformers
     name it differently."""
     now = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    kept = [getattr(torch.ops.aten, name).default for name in _ATTENTION]
+    kept = [getattr(torch.ops.aten, f"_scaled_dot_product_{way}").default for way in _ATTENTION]
     now({"use_reentrant": False, "context_fn": partial(create_selective_checkpoint_contexts, kept)})
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 import pytest
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from toolorchestra.agents.configuration.presets import preset
@@ -93,7 +95,13 @@ PLAIN = {
 
 # -- a step that is taken, scaled down from Qwen3-8B -------------------------------------------------------------------
 
-EIGHTH = {**PLAIN, "hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 3, "num_attention_heads": 4}
+EIGHTH: dict[str, Any] = {
+    **PLAIN,
+    "hidden_size": 128,
+    "intermediate_size": 384,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+}
 EIGHTH |= {"num_key_value_heads": 1, "head_dim": 32, "tie_word_embeddings": False}
 
 
@@ -129,6 +137,28 @@ def test_a_step_computes_what_the_arithmetic_says(
     # It counts the half of attention's square that is masked too, and eager attention is not kept.
     square = 4 * shape.layers * shape.heads * shape.head_width * (length / 2) * (1 + 2 * checkpointing + reference + 2)
     assert counted.get_total_flops() == pytest.approx((told + square) * length, rel=0.05)
+
+
+class Computed(TorchDispatchMode):
+    """Counts the operations that are computed."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+    def __enter__(self) -> Computed:
+        self.names = Counter[str]()
+        super().__enter__()
+        return self
+
+
+def test_checkpointing_computes_attention_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = taken(monkeypatch, 64, 4, "sdpa", gradient_checkpointing=True)
+    with Computed() as seen:
+        step(engine, 64)
+    layers = EIGHTH["num_hidden_layers"]
+    assert seen.names["_scaled_dot_product_flash_attention_for_cpu"] == layers
+    assert seen.names["silu"] == 2 * layers, "the rest is run again"
 
 
 @pytest.mark.parametrize("rank", [0, 4])
