@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from toolorchestra.envs.base.types import Passage
@@ -27,9 +28,17 @@ def words(text: str) -> list[str]:
     return [w for w in _WORD.findall(text.lower()) if w not in _STOP]
 
 
+@cache
 def library() -> Any:
-    """bm25s, which then says nothing of what it does."""
-    import bm25s
+    """bm25s, which then says nothing of what it does. Where JAX is installed it would start that, to pick the best of
+    some scores, and JAX takes three quarters of a GPU's memory: so it is imported as if there were none."""
+    had = {"jax": sys.modules["jax"]} if "jax" in sys.modules else {}
+    sys.modules["jax"] = None  # type: ignore[assignment]  # what an import of it then finds
+    try:
+        import bm25s
+    finally:
+        del sys.modules["jax"]
+        sys.modules.update(had)
 
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     return bm25s

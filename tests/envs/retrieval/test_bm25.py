@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +27,23 @@ for env_id in ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0"):
         seen.update(repr((episode.messages, episode.ledger.nano_usd)).encode())
 print(seen.hexdigest())
 """
+
+
+def test_it_does_not_start_jax(tmp_path: Path) -> None:
+    """Which would take three quarters of a GPU's memory. A package that is not there for us is there for others."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("")
+    (tmp_path / "jax" / "lax.py").write_text("print('started')\ndef top_k(*given): pass\n")
+    asked = "from toolorchestra.envs.retrieval.bm25 import library; library(); import jax; print(jax.__name__)"
+    where = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", asked],
+        env={**os.environ, "PYTHONPATH": where},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "jax\n"
 
 
 @pytest.mark.parametrize("top_k", [3, 400])
