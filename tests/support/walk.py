@@ -1,7 +1,12 @@
-"""A page's command lines, played one after another in an empty folder, as a reader would: with `&` and `kill %1`."""
+"""A page's command lines, played one after another in an empty folder, as a reader would: with `&` and `kill %1`.
+
+Each `toolorchestra ...` that is waited for is called in this process: to import torch anew takes longer than most.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import shlex
 import socket
@@ -11,8 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 
+import pytest
+
 from tests.command_line import TOOLORCHESTRA, made_smaller
 from tests.paths import REPOSITORY
+from toolorchestra import cli
 
 
 def lines_of(page: str, section: str, smaller: Mapping[str, Mapping[str, str]]) -> list[str]:
@@ -79,6 +87,12 @@ def _end(job: subprocess.Popen[str]) -> None:
 
 
 def _run(words: Sequence[str], folder: Path) -> str:
+    if tuple(words[: len(TOOLORCHESTRA)]) == TOOLORCHESTRA:
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as said:
+            patch.chdir(folder)
+            patch.setattr(sys, "argv", ["toolorchestra", *words[len(TOOLORCHESTRA) :]])
+            assert cli.main() == 0, f"{words}\n{said.getvalue()[-2000:]}"
+        return said.getvalue()
     done = subprocess.run(words, cwd=_where(words, folder), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout

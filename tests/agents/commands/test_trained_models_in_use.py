@@ -14,7 +14,7 @@ import pytest
 from tests.agents.training.test_trainer import SMALL, run
 from tests.agents.training.trained_models import write_run
 from toolorchestra.agents.commands import evaluate, play
-from toolorchestra.agents.configuration.config import EnvMix
+from toolorchestra.agents.configuration.config import EnvMix, WarmStart
 from toolorchestra.agents.evaluation.heldout import HeldOut
 from toolorchestra.agents.evaluation.rows import EvaluationRow, read_rows
 from toolorchestra.agents.reports import training_report
@@ -23,7 +23,7 @@ from toolorchestra.agents.training.saved_model import export_model
 Capture = pytest.CaptureFixture[str]
 HLE = SMALL.environments[0]
 TASKS = 16
-START = replace(SMALL.warm_start, steps=120, demonstrations=60, planned=True)
+START = WarmStart(steps=120, batch=16, demonstrations=60, gate=False, planned=True)
 GREEDY = replace(
     SMALL, steps=1, environments=(HLE,), warm_start=START, evaluation_tasks=TASKS, evaluation_temperature=0.0
 )
@@ -71,11 +71,8 @@ def test_evaluate_gives_the_reports_figures_again(
         assert "trained" not in capsys.readouterr().out  # these are the settings of its training
 
 
-def test_play_shows_what_evaluate_counts(
-    reported: tuple[Path, dict[str, Any]], tmp_path: Path, capsys: Capture
-) -> None:
-    folder, _ = reported
-    policy = f"checkpoint:{folder}"
+def test_play_shows_what_evaluate_counts(drawn: Path, tmp_path: Path, capsys: Capture) -> None:
+    policy = f"checkpoint:{drawn}"
     assert play.main(["--policy", policy, "--split", "test", "--seed", "3"]) == 0
     shown = capsys.readouterr().out
     seed = int(np.random.Generator(np.random.PCG64(np.random.SeedSequence(3))).integers(2**62))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from toolorchestra.agents.configuration.config import WarmStart
+from toolorchestra.agents.configuration.config import ModelConfig, WarmStart
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
@@ -27,7 +27,8 @@ from toolorchestra.agents.rollouts.rollout import Chat, Job, factory_of, measure
 from toolorchestra.agents.training.demonstrations import Wanderer, _tasks, demonstrations, recorded
 from toolorchestra.envs.base.errors import ConfigError
 
-SOME = replace(preset("tiny"), warm_start=WarmStart(demonstrations=24))
+SOME = replace(preset("tiny"), model=ModelConfig(), warm_start=WarmStart(demonstrations=24))
+"""In this process, where nothing else is said."""
 
 
 def test_random_plays_are_not_chosen_by_what_they_earn() -> None:
@@ -81,7 +82,7 @@ def test_where_messages_are_heard_random_plays_say_some() -> None:
 @pytest.mark.parametrize("planned", [False, True])
 def test_shared_out_over_processes_the_data_are_the_same(planned: bool) -> None:
     chat, watched = Chat(load_tokenizer()), []
-    config = replace(SOME, warm_start=WarmStart(demonstrations=120 if planned else 24, planned=planned))
+    config = replace(SOME, warm_start=WarmStart(demonstrations=120 if planned else 60, planned=planned))
     alone = demonstrations(chat, config, lambda what, number: watched.append((what, number)))
     shared = demonstrations(chat, replace(config, model=replace(config.model, processes=2)))
     assert [d.tokens for d in shared] == [d.tokens for d in alone]

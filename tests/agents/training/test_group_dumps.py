@@ -26,7 +26,7 @@ from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.trainer import TrainingRun
 from toolorchestra.envs.wrappers import read_trajectories
 
-WARM = replace(SMALL.warm_start, steps=100, demonstrations=160, learning_rate=1e-2)
+WARM = replace(SMALL.warm_start, steps=100)
 DUMPED = replace(SMALL, steps=3, evaluate_every=3, save_every=1, dump_every=2, warm_start=WARM)
 UNTAUGHT = COLD
 """One step of a model that knows nothing: where nothing has to be learnt."""

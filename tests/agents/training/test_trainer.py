@@ -47,7 +47,7 @@ SMALL = replace(
     save_every=1,
     advantage=AdvantageParams(least_spread=0.0),
     model=ModelConfig(hidden=32),
-    warm_start=WarmStart(steps=150, batch=16, demonstrations=300, gate=False),
+    warm_start=WarmStart(steps=60, batch=16, demonstrations=160, learning_rate=1e-2, gate=False),
 )
 COLD = replace(SMALL, steps=1, warm_start=WarmStart(steps=0))
 """Without a warm start: enough where nothing has to be learnt."""

@@ -107,22 +107,20 @@ def test_a_run_with_two_processes_resumes_exactly(tmp_path: Path) -> None:
     assert same(expected, weights(resumed))
 
 
-def test_a_process_that_is_gone_is_said_and_the_rest_ends() -> None:
-    engine, chat = build(TWO)
-    workers = Workers(TWO, 1)
-    rollouts = SharedRollouts(engine, chat, rollout_params(TWO), workers)
-    rollouts.collect(jobs(2))
-    (child,) = [c for c in multiprocessing.active_children() if c.name == "rollouts-1" and c in workers.processes]
-    os.kill(child.pid or 0, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match=r"rollout process 1 is gone \(exit code -9"):
-        rollouts.collect(jobs(2))
-    rollouts.close()
-    assert not child.is_alive()
-
-
 def test_a_run_that_cannot_open_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").mkdir()
     before = set(multiprocessing.active_children())
     with pytest.raises(IsADirectoryError):
         run(tmp_path, TWO)
     assert set(multiprocessing.active_children()) <= before
+
+
+def test_a_process_that_is_gone_is_said_and_the_rest_ends(shared: tuple[LocalEngine, SharedRollouts]) -> None:
+    """The last test of the module, since the process is gone afterwards."""
+    _, rollouts = shared
+    (child,) = [c for c in multiprocessing.active_children() if c.name == "rollouts-1"]
+    os.kill(child.pid or 0, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=r"rollout process 1 is gone \(exit code -9"):
+        rollouts.collect(jobs(2))
+    rollouts.close()
+    assert not child.is_alive()

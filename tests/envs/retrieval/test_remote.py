@@ -19,9 +19,15 @@ import pytest
 from tests.support.loopback import Loopback, ServerReply
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.base.types import Passage
-from toolorchestra.envs.retrieval import Hit, Retriever
+from toolorchestra.envs.retrieval import Hit, Retriever, remote
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.retrieval.remote import RETRIES, TOKEN_ENV, IndexServer, Remote
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "FIRST_PAUSE_SECONDS", 0.01)
+
 
 PASSAGES = tuple(Passage(str(i), f"Title {i}", f"river number{i} größe \u2603") for i in range(100))
 INDEX = Bm25(PASSAGES)

@@ -75,8 +75,8 @@ def test_what_passes_is_tried_again(fault: ServerReply) -> None:
 
 
 def test_a_search_s_deadline_begins_when_its_turn_has_come() -> None:
-    with Loopback(lambda asked: replace(web(asked), seconds=0.3)) as server:
-        made = Tavily(Service(base_url=server.base_url, deadline_seconds=4.0, retries=0, at_once=2))
+    with Loopback(lambda asked: replace(web(asked), seconds=0.15)) as server:
+        made = Tavily(Service(base_url=server.base_url, deadline_seconds=2.0, retries=0, at_once=2))
 
         async def together() -> list[Sequence[Hit]]:
             return list(await asyncio.gather(*(made.search("who?", 4) for _ in range(16))))
