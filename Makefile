@@ -127,7 +127,7 @@ TESTS_verifiers := tests/integrations/test_verifiers.py tests/integrations/test_
 NEEDS_sb3 := torch==2.13.0 stable-baselines3==2.9.2 sb3-contrib==2.9.2 -e .
 TESTS_sb3 := tests/integrations/test_stable_baselines.py
 # Its tests start Ray on this machine.
-NEEDS_rllib := torch==2.13.0 ray[rllib]==2.60.0 -e .
+NEEDS_rllib := torch==2.13.0 ray[rllib]==2.60.0 -e .[models]
 TESTS_rllib := tests/integrations/test_rllib.py
 # SkyRL's own classes on a CPU: three minutes, 6 GB. What skyrl[skyrl-train] declares beyond these needs a GPU's compiler
 # or serves one.

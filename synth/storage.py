@@ -264,6 +264,8 @@ class PaidModel:
             "characters": len(text),
             "text": text[: MOST_CHARACTERS + 1],
         }
+        if any(usage.told_nano_usd is not None for usage in used):
+            made["told_nano_usd"] = sum(self.sheet.charge(usage).nano_usd for usage in used)
         return {**made, "cut": True} if cut else made
 
     def _lost(self, wanted: str, asked: PaidRequest, used: Sequence[Usage]) -> None:
@@ -296,4 +298,5 @@ class PaidModel:
 
 
 def _usage(row: Mapping[str, Any]) -> Usage:
-    return Usage(row["model"], row["role"], Tokens(*row["tokens"]), seconds=row["seconds"])
+    tokens, told = Tokens(*row["tokens"]), row.get("told_nano_usd")
+    return Usage(row["model"], row["role"], tokens, seconds=row["seconds"], told_nano_usd=told)

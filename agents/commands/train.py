@@ -137,7 +137,7 @@ def trained(config: TrainConfig, folder: Path, *, resume: bool, report: bool = T
     config = paid_by_one(with_room(config, say), say)
     engine, chat = build(config, say)
     try:
-        with counted(config, folder, say):
+        with counted(config.environments, config.spend_cap, folder, say):
             made = train(config, folder, engine, chat, resume=resume, say=say)
             if report and not made.stopping:
                 say(f"report: {write_report(made)}")

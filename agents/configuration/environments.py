@@ -11,7 +11,7 @@ import json
 import random
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pkgutil import resolve_name
 from typing import Any, Literal, NamedTuple
@@ -57,14 +57,14 @@ def arguments_of(mix: EnvMix, split: Literal["train", "validation", "test"]) -> 
     return {**mix.arguments, **unseen, "split": getattr(mix, split)}
 
 
-def simulated(config: TrainConfig) -> bool:
+def simulated(mixes: Iterable[EnvMix]) -> bool:
     """Whether every environment is one of the suite's whose models are the embedded ones, as far as can be told."""
     return not any(
         spec_of(mix.env_id).id not in ids()
         or names_models(mix.arguments.get("backends"))
         # Tau2's `experts` are models by alias; those of questions are simulated, by their name or file.
         or isinstance(mix.arguments.get("experts"), Mapping)
-        for mix in config.environments
+        for mix in mixes
     )
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.money.ledger import unconfirmed_nano_usd
+from toolorchestra.envs.money.ledger import by_price_nano_usd, unconfirmed_nano_usd
 from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, Charge
 
 Status = Literal["ended", "failed", "cut"]
@@ -78,6 +78,8 @@ class EvaluationRow:
     unconfirmed_nano_usd: int = 0
     """The part of the bill that nobody has confirmed: of requests that went out and were not read to the end, the most
     that they can have cost."""
+    by_price_nano_usd: int = 0
+    """What the bill would be by the price sheet alone, where servers told other costs, which are booked; else 0."""
     calls: Mapping[str, int] = field(default_factory=dict)
     """How often each tool was called, by its countable key."""
     models: Mapping[str, str] = field(default_factory=dict)
@@ -174,6 +176,7 @@ def bill_of(charges: Sequence[Charge]) -> dict[str, Any]:
         "tokens": tokens,
         "estimated": sum(charge.usage.estimated for charge in charges),
         "unconfirmed_nano_usd": unconfirmed_nano_usd(charges),
+        "by_price_nano_usd": by_price if (by_price := by_price_nano_usd(charges)) != sum(by_role.values()) else 0,
     }
 
 
@@ -278,7 +281,7 @@ def row_of(data: Any) -> EvaluationRow:
     known = row.right is None or (type(row.right) in (int, float) and 0 <= row.right <= 1)
     if row.status not in ("ended", "failed", "cut") or not known or (row.status == "ended") != (row.right is not None):
         raise ValueError(f"status {row.status!r} with right {row.right!r}")
-    for nano in (*row.nano_usd_by_role.values(), row.unconfirmed_nano_usd, row.elapsed_ns):
+    for nano in (*row.nano_usd_by_role.values(), row.unconfirmed_nano_usd, row.by_price_nano_usd, row.elapsed_ns):
         if type(nano) is not int or nano < 0:
             raise ValueError(f"money and time are whole numbers from 0 up, got {nano!r:.40}")
     return row

@@ -127,6 +127,8 @@ class Figures:
     """Dollars by all that was played, in all roles."""
     usd_unconfirmed: float
     """The part of it that nobody has confirmed: requests that went out and were not read to the end."""
+    usd_by_price: float
+    """What that would be by the price sheet alone, where servers told other costs than its prices."""
     preference: PreferenceScore | None
     sheets: tuple[str, ...]
     usd_to_learn: float = 0.0
@@ -156,6 +158,11 @@ class RunSummary:
             said.append(
                 f"{unconfirmed:.4g} $ of what was spent is unconfirmed: what requests that were sent and not read "
                 "to the end can have cost at most."
+            )
+        spent, by_price = (sum(getattr(one, name) for one in self.policies) for name in ("usd_spent", "usd_by_price"))
+        if spent != by_price:
+            said.append(
+                f"Servers told what replies cost: {spent:.4g} $ in all, where the prices come to {by_price:.4g} $."
             )
         return said
 
@@ -285,8 +292,8 @@ def _figures(
         of_played=share_of(tallies_of(rows)),
         pass_hat=pass_rates(tallies, pass_hat),
         pass_at=pass_rates(tallies, pass_at),
-        cents=_spread(ended, attrgetter("cents")),
-        minutes=_spread(ended, attrgetter("minutes")),
+        cents=spread_of(ended, attrgetter("cents")),
+        minutes=spread_of(ended, attrgetter("minutes")),
         cents_per_solved=_solved_cost(rows),
         cents_by_role={role: 100 * nano / NANO / n for role, nano in _summed(ended, "nano_usd_by_role").items()},
         tokens=_tokens(ended),
@@ -301,12 +308,14 @@ def _figures(
         estimated_charges=sum(row.estimated for row in rows),
         usd_spent=sum(row.nano_usd for row in rows) / NANO,
         usd_unconfirmed=sum(row.unconfirmed_nano_usd for row in rows) / NANO,
+        usd_by_price=sum(row.by_price_nano_usd or row.nano_usd for row in rows) / NANO,
         preference=_preference(rows, against),
         sheets=tuple(sorted({row.sheet for row in rows})),
     )
 
 
-def _spread(rows: Sequence[EvaluationRow], of: Callable[[EvaluationRow], float]) -> Spread | None:
+def spread_of(rows: Sequence[EvaluationRow], of: Callable[[EvaluationRow], float]) -> Spread | None:
+    """The mean of a measure over trials, with its interval over tasks. None of no trials."""
     values = [of(row) for row in rows]
     median, p95 = quantile(values, 0.5), quantile(values, 0.95)
     if median is None or p95 is None:

@@ -29,6 +29,7 @@ from toolorchestra.agents.reports.page_data import (
     ShownRun,
     ShownTrial,
     for_browser,
+    intervals_of,
     parsed,
     read_evaluation,
     read_recording,
@@ -111,6 +112,7 @@ def _write(stream: BinaryIO, run: ShownRun) -> int:
     details.end()
     index = {"title": run.title, "version": __version__, "notes": run.notes, "manifest": run.manifest,
              "roles": ROLES, "agent_roles": REWARDED_ROLES, "controllability": as_plain(run.preferences),
+             "intervals": intervals_of(run.trials),
              "training": for_browser(run.training), "trials": trials}  # fmt: skip
     write_part(stream, "index", index)
     stream.write(_fill(after, filled).encode())

@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from toolorchestra.agents.evaluation.rows import (
     grouped,
     read_rows,
 )
+from toolorchestra.agents.evaluation.statistics import share_of
+from toolorchestra.agents.evaluation.summary import spread_of, tallies_of
 from toolorchestra.agents.evaluation.summary_tables import number as digits
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.prices import CLASSES, EXPERT, NANO
@@ -150,6 +152,25 @@ def for_browser(value: Any) -> Any:
     return str(value) if whole or (isinstance(value, float) and not math.isfinite(value)) else value
 
 
+def intervals_of(trials: Iterable[ShownTrial]) -> dict[str, dict[str, Any]]:
+    """The intervals of each policy's figures in each environment, and under "" in all together, as the tables have
+    them: of the accuracy its ends; of the cents a trial their mean and its ends. By where, and by policy."""
+    rows = [one.row for one in trials if not one.retried and one.row.status == "ended"]
+    apart = [replace(row, task=json.dumps([row.env, row.split, row.task])) for row in rows]
+    by_place = grouped(rows, lambda row: f"{row.env} · {row.split}" if row.split else row.env)
+    return {
+        where: {policy: _intervals(own) for policy, own in grouped(some, lambda row: row.policy).items()}
+        for where, some in {"": apart, **by_place}.items()
+    }
+
+
+def _intervals(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
+    share, cents = share_of(tallies_of(rows)), spread_of(rows, attrgetter("cents"))
+    ends = [] if cents is None else [cents.mean, cents.interval.low, cents.interval.high]
+    told = [end if math.isfinite(end) else None for end in ends]
+    return {"accuracy": [share.interval.low, share.interval.high], "cents": told}
+
+
 def _key(line: Any) -> tuple[Any, ...] | None:
     key = line.get("key") if isinstance(line, Mapping) else None
     if not isinstance(key, list) or len(key) != 5 or not all(isinstance(part, str | int) for part in key):
@@ -188,6 +209,7 @@ def recorded_row(line: Mapping[str, Any], seen: Counter[tuple[str, ...]]) -> Eva
         nano_usd_by_model={item: sum(c["nano_usd"] for c in some) for item, some in by_item.items()},
         tokens={role: [sum(c["tokens"][name] for c in some) for name in CLASSES] for role, some in by_role.items()},
         estimated=sum(bool(charge["estimated"]) for charge in charges),
+        unconfirmed_nano_usd=sum(charge["nano_usd"] for charge in charges if charge.get("unconfirmed")),
         calls=dict(line.get("calls") or {}),
         models={charge["tool"]: charge["item"] for charge in charges if charge["role"] == EXPERT},
         groups={k: str(v) for k, v in task.items() if k not in ("task_id", "split")},

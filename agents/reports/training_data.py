@@ -87,7 +87,7 @@ class KeptRun:
         if self.summary is not None:
             return bool(self.summary.get("simulated"))
         with suppress(*UNREADABLE, ConfigError):  # of another version, or of an environment that is not registered here
-            return simulated(from_json(self.configuration)) if self.configuration else None
+            return simulated(from_json(self.configuration).environments) if self.configuration else None
         return None
 
 

@@ -90,7 +90,7 @@ def _as_summary(run: TrainingRun, best_step: int, final: Evaluation, probes: Seq
         return {of: [found.low, found.high] for of, found in intervals(known, name).items()}
 
     return {
-        "simulated": simulated(run.config),
+        "simulated": simulated(run.config.environments),
         "preset": run.config.preset,
         "seed": run.config.seed,
         "steps": run.step,

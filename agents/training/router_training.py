@@ -18,12 +18,16 @@ from typing import Any
 import tyro
 
 from toolorchestra.agents.configuration.config import EnvMix
-from toolorchestra.agents.configuration.environments import training
+from toolorchestra.agents.configuration.environments import simulated, training
 from toolorchestra.agents.engines.base import TrainingFailed
 from toolorchestra.agents.policies.router import Router, TrainedRouter, layers_of, save_router
+from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.ray_address import OPTION, START, check_address
+from toolorchestra.agents.training.spending import PAID_BY_ONE, counted
+from toolorchestra.agents.training.training_run import claimed
 from toolorchestra.envs.adapters.learner_env import EMBEDDED, ROUTING, EpisodeFailed, RoutingEnv
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, POSITIVE, ConfigError, require
+from toolorchestra.envs.money.journal import require_money
 from toolorchestra.envs.registration import full_id
 
 LAYERS = ("encoder.encoder.", "pi.")
@@ -34,6 +38,11 @@ MOST_FAILED_ROUNDS = 3
 """Calls of env runners in a row that may fail, before RLlib looks whether they are back."""
 MOST_SILENT_SECONDS = 300.0
 """Seconds without a sample, after which the training is given up."""
+CHECKPOINTS, LEARNER = "checkpoints", "learner.pt"
+FREE = ("steps", "runners")
+"""Settings that may change when a training goes on."""
+LEFT_OUT = ("environments", "address", "spend_cap")
+"""Settings that say nothing of how a router was trained, or stand elsewhere in its folder."""
 INSTALL = 'pip install "toolorchestra[rllib]", in an environment of its own: it pins gymnasium 1.2.2'
 Say = Callable[[str], None]
 
@@ -60,35 +69,59 @@ class RouterTraining:
     """How wide each layer of the network is."""
     seed: int = 0
     """Seed of the weights, of the tasks and of the draws."""
+    spend_cap: float | None = None
+    """The most dollars that real models may cost in the run, over all its lives. None: no limit."""
 
     def __post_init__(self) -> None:
+        if self.spend_cap is not None:
+            require(self, POSITIVE, "spend_cap")
         require(self, AT_LEAST_ONE, "runners", "steps", "batch")
         require(self, POSITIVE, "learning_rate")
         if not self.hidden or any(width < 1 for width in self.hidden):
             raise ConfigError(f"hidden lists the widths of the layers, each at least 1, got {self.hidden!r}")
 
+    @property
+    def mixes(self) -> tuple[EnvMix, ...]:
+        """The environments as those of a training by text."""
+        return tuple(EnvMix(env_id, arguments=arguments) for env_id, arguments in self.environments.items())
 
-def train_router(given: RouterTraining, folder: Path, say: Say = print) -> Router:
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What says how a router was trained, beside its environments."""
+        return {name: value for name, value in asdict(self).items() if name not in LEFT_OUT}
+
+    @property
+    def remote_runners(self) -> int:
+        """How many processes play beside this one. None does where real models are paid: a spend cap counts within
+        one."""
+        return self.runners if simulated(self.mixes) else 0
+
+
+def train_router(given: RouterTraining, folder: Path, say: Say = print, *, resume: bool = False) -> Router:
     """Train, and save the router into a folder. Raises ConfigError where a setting is wrong, TrainingFailed where
-    it broke off."""
-    for env_id, arguments in given.environments.items():
-        training(EnvMix(env_id, arguments=arguments))  # refuses a world in which nothing true can be learnt
+    it broke off. `resume` goes on from the last checkpoint in the folder, and begins where there is none."""
+    for mix in given.mixes:
+        training(mix)  # refuses a world in which nothing true can be learnt
     probe = RoutingEnv(given.environments)  # a wrong id or argument is found here, not on a cluster
     try:
         probe.reset(seed=given.seed)
     except EpisodeFailed as err:
         raise TrainingFailed(str(err)) from err
-    with cluster(given):
+    with cluster(given), claimed(folder, (CHECKPOINTS,)), counted(given.mixes, given.spend_cap, folder, say):
+        found, done = _last_of(given, folder, resume, say)
         try:
-            algorithm = config_of(given).build_algo()
+            algorithm = config_of(given, done).build_algo()
         except Exception as err:
             raise TrainingFailed(
                 f"the env runners could not start: {_cause(err)}; every node of the cluster needs this version of "
                 "toolorchestra and of Ray"
             ) from err
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            _train(algorithm, given, folder, say)
+            if found is not None:
+                from toolorchestra.agents.engines.learner_state import load_learner
+
+                load_learner(algorithm, found / LEARNER)
+            _train(algorithm, given, folder, say, done)
             state = algorithm.get_module().get_state()
         finally:
             algorithm.stop()
@@ -99,26 +132,27 @@ def train_router(given: RouterTraining, folder: Path, say: Say = print) -> Route
         features=probe.feature_names,
         actions=probe.action_meanings,
         training={
-            **{name: value for name, value in asdict(given).items() if name not in ("environments", "address")},
+            **given.settings,
             "runner_seeds": [given.seed + 1 + number for number in range(given.runners)],
         },
     )
     return save_router(folder, layers_of(state, *LAYERS), how)
 
 
-def config_of(given: RouterTraining) -> Any:
-    """The training as RLlib's own configuration."""
+def config_of(given: RouterTraining, done: int = 0) -> Any:
+    """The training as RLlib's own configuration; of one that goes on, what is left behind so many steps."""
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
+    left, passed = max(1, given.steps - done), min(1.0, done / given.steps)
     model = DefaultModelConfig(fcnet_hiddens=list(given.hidden), fcnet_activation="tanh", vf_share_layers=True)
     return (
         PPOConfig()
         .environment(ROUTING, env_config={"worlds": given.environments, "raising": False})
-        .env_runners(num_env_runners=given.runners, num_envs_per_env_runner=ENVS_PER_RUNNER)
+        .env_runners(num_env_runners=given.remote_runners, num_envs_per_env_runner=ENVS_PER_RUNNER)
         .training(
-            lr=[[0, given.learning_rate], [given.steps, given.learning_rate / 10]],
-            entropy_coeff=[[0, 0.01], [given.steps, 0.0]],
+            lr=[[0, given.learning_rate * (1 - 0.9 * passed)], [left, given.learning_rate / 10]],
+            entropy_coeff=[[0, 0.01 * (1 - passed)], [left, 0.0]],
             gamma=1.0,
             grad_clip=0.5,
             use_kl_loss=False,
@@ -132,8 +166,48 @@ def config_of(given: RouterTraining) -> Any:
             delay_between_env_runner_restarts_s=1.0,
             num_consecutive_env_runner_failures_tolerance=MOST_FAILED_ROUNDS,
         )
-        .debugging(seed=given.seed, log_level="ERROR")
+        .debugging(seed=given.seed + done, log_level="ERROR")  # other tasks than those that were learnt from
     )
+
+
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+
+def _last_of(given: RouterTraining, folder: Path, resume: bool, say: Say) -> tuple[Path | None, int]:
+    """The last whole checkpoint of the run in a folder, and the steps that it has learnt from. Raises ConfigError where
+    this is no going on with it."""
+    if (found := checkpoint.latest(folder / CHECKPOINTS, say)) is None:
+        return None, 0
+    if not resume:
+        raise ConfigError(
+            f"{folder} holds a run already ({found.name}); go on with it: resume=True, or name another folder",
+            command_line="the same command and --resume go on with it, --out FOLDER begins another one",
+        )
+    state, now = checkpoint.read_state(found, checked=True), _told(given)
+    if differing := [name for name in now if now[name] != state["settings"].get(name) and name not in FREE]:
+        raise ConfigError(
+            f"{folder} was trained with other settings ({', '.join(differing)}); give the same ones, or name another "
+            f"folder. These may change: {', '.join((*FREE, 'spend_cap'))}",
+            command_line="--out FOLDER, another one",
+        )
+    say(f"resuming from {found.name}")
+    return found, int(state["steps"])
+
+
+def _told(given: RouterTraining) -> dict[str, Any]:
+    """The settings as they look after a journey through JSON."""
+    told = {**given.settings, "environments": given.environments}
+    return dict(json.loads(json.dumps(told, default=str)))
+
+
+def _save(algorithm: Any, given: RouterTraining, folder: Path, steps: int) -> None:
+    """Write a checkpoint of now."""
+    from toolorchestra.agents.engines.learner_state import save_learner
+
+    place, number = folder / CHECKPOINTS, steps // given.batch
+    state = {"steps": steps, "settings": _told(given)}
+    checkpoint.save(place, number, state, lambda draft: save_learner(algorithm, draft / LEARNER))
+    checkpoint.prune(place, [], number)
 
 
 # -- Ray ---------------------------------------------------------------------------------------------------------------
@@ -182,25 +256,30 @@ def _ray() -> Any:
 # -- the loop ----------------------------------------------------------------------------------------------------------
 
 
-def _train(algorithm: Any, given: RouterTraining, folder: Path, say: Say) -> None:
-    """Rounds of sampling and learning until enough steps are done; a line of figures for each."""
+def _train(algorithm: Any, given: RouterTraining, folder: Path, say: Say, done: int) -> None:
+    """Rounds of sampling and learning until enough steps are done; a line of figures and a checkpoint for each."""
     logging.getLogger("ray.rllib").setLevel(logging.CRITICAL)  # what it would tell of runners is told here, once
     group = algorithm.env_runner_group
     begun = sampled = time.monotonic()
-    restarts = steps = lost = 0
-    with (folder / PROGRESS).open("w", encoding="utf-8") as progress:
+    restarts = lost = 0
+    steps = done
+    if given.remote_runners < given.runners > 1:
+        say(PAID_BY_ONE)
+    with (folder / PROGRESS).open("a" if done else "w", encoding="utf-8") as progress:
         while steps < given.steps:
             result = _round(algorithm)
-            if (gone := given.runners - group.num_healthy_remote_workers()) > lost:
+            if (gone := given.remote_runners - group.num_healthy_remote_workers()) > lost:
                 say(f"{gone} of {given.runners} env runners died; Ray starts them again, and the run goes on")
             if (again := group.num_remote_worker_restarts()) > restarts:
                 say(f"{again - restarts} of {given.runners} env runners are back")
             lost, restarts = gone, again
-            if (now := int(result["num_env_steps_sampled_lifetime"])) > steps:
+            require_money()
+            if (now := done + int(result["num_env_steps_sampled_lifetime"])) > steps:
                 steps, sampled = now, time.monotonic()
                 row = {"steps": steps, **_figures(algorithm, result), "wall_seconds": round(sampled - begun, 1)}
                 progress.write(json.dumps(row) + "\n")
                 progress.flush()
+                _save(algorithm, given, folder, steps)
                 say("{steps:>8} steps, mean reward {reward:.3f}, {turns:.1f} turns, {wall_seconds:.0f} s".format(**row))
             elif time.monotonic() - sampled > MOST_SILENT_SECONDS:
                 raise TrainingFailed(
@@ -239,7 +318,9 @@ def failure_of(algorithm: Any) -> str:
 
 def _of_runners(algorithm: Any, ask: Callable[[Any], Any]) -> list[Any]:
     group = algorithm.env_runner_group
-    answers = group.foreach_env_runner(ask, local_env_runner=False, healthy_only=False, timeout_seconds=10.0)
+    answers = group.foreach_env_runner(
+        ask, local_env_runner=not group.num_remote_env_runners(), healthy_only=False, timeout_seconds=10.0
+    )
     return [answer for answer in answers if answer is not None]
 
 

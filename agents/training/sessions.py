@@ -136,7 +136,11 @@ def _environments(config: TrainConfig) -> Iterator[str]:
     names = labels(config.environments)
     total = sum(mix.weight for mix in config.environments)
     shares = [f"{name} {mix.weight / total:.0%}" for name, mix in zip(names, config.environments, strict=True)]
-    told = "simulated experts, nothing is paid" if simulated(config) else "experts may be real models that cost money"
+    told = (
+        "simulated experts, nothing is paid"
+        if simulated(config.environments)
+        else "experts may be real models that cost money"
+    )
     yield f"environments: {', '.join(shares)} ({told})"
     with_terms = [mix for mix in config.environments if mix.arguments.get("reward_terms")]
     own = [term.name for mix in with_terms for term in training(mix).rules.terms]

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from toolorchestra.agents.configuration.config import TrainConfig
+from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.configuration.environments import simulated, training
-from toolorchestra.agents.evaluation.estimate import SAMPLED_TASKS, estimated
+from toolorchestra.agents.evaluation.estimate import SAMPLED_TASKS, CostEstimate, estimated
 from toolorchestra.agents.evaluation.rows import PAID
 from toolorchestra.agents.evaluation.runs import Contest
 from toolorchestra.agents.evaluation.trials import trials_of
@@ -19,23 +19,27 @@ from toolorchestra.envs.money.journal import JOURNAL, SpendJournal
 from toolorchestra.envs.money.prices import MOST_USD, ORCHESTRATOR
 from toolorchestra.envs.money.spend_cap import SpendCap
 
+PAID_BY_ONE = "real models are paid by one process, which counts what they cost"
+
 
 def paid_by_one(config: TrainConfig, say: Callable[[str], None]) -> TrainConfig:
     """The same run, with one process that plays where real models are paid: a spend cap counts within one."""
-    if simulated(config) or config.model.processes == 1:
+    if simulated(config.environments) or config.model.processes == 1:
         return config
-    say("real models are paid by one process, which counts what they cost: model.processes=1")
+    say(f"{PAID_BY_ONE}: model.processes=1")
     return replace(config, model=replace(config.model, processes=1))
 
 
 @contextmanager
-def counted(config: TrainConfig, folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+def counted(
+    mixes: Sequence[EnvMix], spend_cap: float | None, folder: Path, say: Callable[[str], None]
+) -> Iterator[None]:
     """Count what real models cost while this lasts, beside what earlier lives of the run have paid, and tell it at the
     end."""
-    if simulated(config):
+    if simulated(mixes):
         yield
         return
-    cap = SpendCap(MOST_USD if config.spend_cap is None else config.spend_cap)
+    cap = SpendCap(MOST_USD if spend_cap is None else spend_cap)
     for charges in SpendJournal.left(folder / PAID).values():
         for charge in charges:
             cap.add(charge.nano_usd, unconfirmed=charge.usage.unconfirmed)
@@ -45,7 +49,7 @@ def counted(config: TrainConfig, folder: Path, say: Callable[[str], None]) -> It
     finally:
         JOURNAL.reset(token)
         unconfirmed = f", {cap.unconfirmed_usd:.9f} $ of it unconfirmed" if cap.unconfirmed_usd else ""
-        if cap.spent_usd or config.spend_cap is not None:  # tools of one's own may have asked no model at all
+        if cap.spent_usd or spend_cap is not None:  # tools of one's own may have asked no model at all
             say(f"paid to real models: {cap.spent_usd:.9f} ${unconfirmed}")
 
 
@@ -64,16 +68,22 @@ def episodes_of(config: TrainConfig) -> float:
 def estimate_of(config: TrainConfig, like: Sequence[Path]) -> str:
     """What the run may pay to real models, in a sentence: each environment's part of its episodes, at what one costs.
     The orchestrator is the model that is trained, and is paid by nobody."""
-    episodes, total = episodes_of(config), sum(mix.weight for mix in config.environments)
-    low, likely, high = 0.0, 0.0, 0.0
-    for mix in config.environments:
+    episodes = episodes_of(config)
+    paid = paid_for(config.environments, config.seed, like, lambda one: episodes / one.trials)
+    return f"{episodes:,.0f} episodes: {paid}"
+
+
+def paid_for(mixes: Sequence[EnvMix], seed: int, like: Sequence[Path], times: Callable[[CostEstimate], float]) -> str:
+    """Dollars of `times` as many plays of each environment as its estimate is of, each by its weight, in words."""
+    total, low, likely, high = sum(mix.weight for mix in mixes), 0.0, 0.0, 0.0
+    for mix in mixes:
         made, name = training(mix), mix.env_id.rpartition("/")[2]
-        trials = trials_of(name, made, "random", SAMPLED_TASKS, config.seed, 1)
+        trials = trials_of(name, made, "random", SAMPLED_TASKS, seed, 1)
         contest = Contest(name, mix.train, "random", made, player("random", made), trials)
         one = estimated(contest, like, len(trials), learns=True)
-        part = episodes * mix.weight / total / one.trials
+        part = times(one) * mix.weight / total
         paid = [usd for role, usd in one.usd.items() if role not in ("all", ORCHESTRATOR)]
         low, likely, high = (
             so_far + part * sum(usd[at] for usd in paid) for at, so_far in enumerate((low, likely, high))
         )
-    return f"{episodes:,.0f} episodes: $ {likely:.4g} ({low:.4g} to {high:.4g}), an estimate; nothing was spent"
+    return f"$ {likely:.4g} ({low:.4g} to {high:.4g}), an estimate; nothing was spent"

@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -255,13 +255,13 @@ def may_end_at_once(run: TrainingRun) -> Iterator[None]:
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """Hold the folder while this lasts."""
+def claimed(folder: Path, within: Sequence[str] = ("checkpoints", "report")) -> Iterator[None]:
+    """Hold the folder, with what is to be within it, while this lasts."""
     busy = f"another process is training in {folder}; wait until it has ended, or name another folder"
     other = "--out FOLDER, another one"
     with ExitStack() as stack:
         try:
-            for name in ("checkpoints", "report"):
+            for name in within:
                 (folder / name).mkdir(parents=True, exist_ok=True)
             stack.enter_context(held(folder, busy, other))
         except OSError as err:

@@ -129,7 +129,7 @@ class Rules:
     def policy_usage(self, size: int, text: str) -> Usage:
         """What the policy used to write `text` after reading something of this size, when nobody else counted."""
         tokens = build(Tokens, (as_tokens(size), 0, as_tokens(len(text)), 0))
-        return build(Usage, (self.orchestrator, ORCHESTRATOR, tokens, 0, 0.0, True, False))
+        return build(Usage, (self.orchestrator, ORCHESTRATOR, tokens, 0, 0.0, True, False, None))
 
 
 def as_tokens(characters: int) -> int:

@@ -48,6 +48,10 @@ class Endpoint:
     it again."""
     rest_seconds: float = 30.0
     """How long the server is not asked for a model after `failures_to_open` failures in a row."""
+    tells_cost: bool = False
+    """Whether what the server says that a reply cost, in dollars, is booked in place of what the price comes to:
+    `usage.cost`, as OpenRouter and LiteLLM send it, or LiteLLM's header. A cost of 0 is not believed where the price is
+    none: LiteLLM tells it of models that it does not know."""
 
     def __post_init__(self) -> None:
         require(self, POSITIVE, "in_flight", "failures_to_open", "rest_seconds")

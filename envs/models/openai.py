@@ -30,7 +30,7 @@ from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
 from toolorchestra.envs.models.rate_limits import EndpointLimits
 from toolorchestra.envs.models.streamed_reply import ErrorEvent, StreamedReply, Unreadable, take, usage_in
-from toolorchestra.envs.models.usage import usage_of, used_so_far
+from toolorchestra.envs.models.usage import COST_HEADER, told_cost, usage_of, used_so_far
 from toolorchestra.envs.models.wire import (
     CHARACTERS_PER_TOKEN,
     MOST_CORRECTIONS,
@@ -98,6 +98,8 @@ class _EndpointCall:
     problems: list[str] = field(default_factory=list)
     booked: float = 0.0
     """The seconds that stand on the bill, of those asked, with replies that could not be used."""
+    cost_header: str | None = None
+    """What the latest reply's head says that it cost."""
     settled: bool = False
     """Whether it is known what the latest request has cost: it is booked, or was refused."""
 
@@ -268,6 +270,7 @@ class OpenAiModels:
         try:
             async with asked:
                 call.traffic.told(call.served.name, asked.headers)
+                call.cost_header = asked.headers.get(COST_HEADER)
                 if 200 <= asked.status < 300:
                     if not call.streams:
                         return self._secrets.scrubbed_json(await asked.text())
@@ -323,7 +326,7 @@ class OpenAiModels:
             if usage_in(reply) or reply.get("error"):
                 self._book_refusal(reply, raw, call)
             raise
-        usage = self._book(*usage_of(reply, call.sent, raw, said), call)
+        usage = self._book(*usage_of(reply, call.sent, raw, said), call, reply)
         call.traffic.went_well(call.served.name)
         return Completion(said, usage, cut_short(reply), booked=True)
 
@@ -331,12 +334,17 @@ class OpenAiModels:
         """Book what a reply without an answer says that it used; nothing where it does not."""
         call.settled = True
         if usage_in(reply):
-            self._book(*usage_of(reply, call.sent, raw, ""), call)
+            self._book(*usage_of(reply, call.sent, raw, ""), call, reply)
 
-    def _book(self, tokens: Tokens, estimated: bool, call: _EndpointCall) -> Usage:
-        """Book what a reply used, with the time since the last one that was booked."""
+    def _book(
+        self, tokens: Tokens, estimated: bool, call: _EndpointCall, reply: Mapping[str, Any] | None = None
+    ) -> Usage:
+        """Book what a whole reply used, or a part of one, with the time since the last one that was booked."""
         seconds, request = call.asked + time.monotonic() - call.sent_at - call.booked, call.request
-        usage = Usage(request.model, request.role, tokens, 0, round(seconds, 3), estimated)
+        told = None
+        if reply is not None and call.traffic.endpoint.tells_cost:
+            told = told_cost(reply, call.cost_header)
+        usage = Usage(request.model, request.role, tokens, 0, round(seconds, 3), estimated, told_nano_usd=told)
         request.bill.add(usage)
         call.booked += seconds
         call.settled = True

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.models.streamed_reply import INPUT, OUTPUT, SUMMED, StreamedReply, count_in, usage_in
 from toolorchestra.envs.models.wire import CHARACTERS_PER_TOKEN, Sent
-from toolorchestra.envs.money.prices import Tokens
+from toolorchestra.envs.money.prices import MOST_USD, NANO, Tokens
 
 CHARACTERS_OF_THE_LONGEST_TOKEN = 200
 """More text than this for each token that is said to be used cannot be true: the longest tokens are rows of blanks."""
@@ -68,6 +69,34 @@ def counted_of(reply: Mapping[str, Any], sent: Sent, raw: str) -> Counted | None
     if odd and not (adds_up or usage.get(SUMMED)):
         return None
     return Counted(Tokens(prompt - cached, cached, output + more, reasoning), odd)
+
+
+COST_HEADER = "x-litellm-response-cost"
+"""Where LiteLLM tells the cost of a reply that is not streamed."""
+
+
+def told_cost(reply: Mapping[str, Any], header: str | None) -> int | None:
+    """What a server says that a reply cost, in whole nano-dollars; None where it tells nothing that can be, or 0.
+
+    OpenRouter charges its fee alone where a user's own key paid the model's maker: the maker's part stands beside it.
+    """
+    usage = usage_in(reply) or {}
+    told, parts = _dollars(usage.get("cost")), usage.get("cost_details")
+    if told is not None and isinstance(parts, Mapping) and usage.get("is_byok") is not False:
+        told += _dollars(parts.get("upstream_inference_cost")) or 0
+    told = _dollars(header) if told is None else told
+    nano = int((told * NANO).to_integral_value(ROUND_HALF_UP)) if told is not None and told <= MOST_USD else 0
+    return nano or None
+
+
+def _dollars(said: Any) -> Decimal | None:
+    if isinstance(said, bool) or not isinstance(said, int | float | str) or len(str(said)) > 40:
+        return None
+    try:
+        usd = Decimal(str(said))
+    except ArithmeticError:
+        return None
+    return usd if usd.is_finite() and usd >= 0 else None
 
 
 def detail_in(usage: Mapping[str, Any], of: tuple[str, ...], key: str, beside: str = "") -> int | None:

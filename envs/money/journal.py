@@ -90,10 +90,10 @@ def _read(line: Any, booked: dict[str, list[Charge]], sent: dict[int, tuple[str,
 def _charge(row: Any) -> Charge:
     """A charge as JSON keeps it. Raises ValueError for one that takes money back: a stranger's file would raise the
     cap."""
-    (item, role, tokens, *rest), tool, nano_usd, sheet = row
+    (item, role, tokens, *rest), tool, nano_usd, sheet, *by_price = row
     if type(nano_usd) is not int or nano_usd < 0:
         raise ValueError(f"a charge is whole nano-dollars from 0 up, got {nano_usd!r:.40}")
-    return Charge(Usage(item, role, Tokens(*tokens), *rest), tool, nano_usd, sheet)
+    return Charge(Usage(item, role, Tokens(*tokens), *rest), tool, nano_usd, sheet, *by_price)
 
 
 JOURNAL: ContextVar[SpendJournal | None] = ContextVar("journal", default=None)

@@ -84,7 +84,7 @@ class Ledger:
         other = Ledger()
         other.elapsed_ns = self.elapsed_ns
         for charge in self._charges:
-            other.add(sheet.charge(charge.usage, charge.tool))
+            other.add(sheet.charge(charge.usage._replace(told_nano_usd=None), charge.tool))
         return other
 
 
@@ -103,8 +103,8 @@ def unconfirmed_nano_usd(charges: Iterable[Charge]) -> int:
 
 def charge_row(charge: Charge) -> dict[str, Any]:
     """A charge in plain words and numbers, as `info["charges"]` and recorded trajectories have it. One that nobody has
-    confirmed says so."""
-    (item, role, tokens, units, seconds, estimated, unconfirmed), tool, nano_usd, sheet = charge
+    confirmed says so, and one of which the server told another cost than the price has both."""
+    (item, role, tokens, units, seconds, estimated, unconfirmed, _), tool, nano_usd, sheet, by_price = charge
     row = {
         "item": item,
         "role": role,
@@ -116,7 +116,14 @@ def charge_row(charge: Charge) -> dict[str, Any]:
         "nano_usd": nano_usd,
         "sheet": sheet,
     }
+    if by_price is not None:
+        row["by_price_nano_usd"] = by_price
     return {**row, "unconfirmed": True} if unconfirmed else row
+
+
+def by_price_nano_usd(charges: Iterable[Charge]) -> int:
+    """Some charges by the sheet's prices alone, whatever their servers told."""
+    return sum(one.nano_usd if one.by_price_nano_usd is None else one.by_price_nano_usd for one in charges)
 
 
 def rewarded_usd(charges: Iterable[Charge]) -> float:

@@ -44,6 +44,12 @@ class Tokens(NamedTuple):
 NO_TOKENS = Tokens()
 
 
+def _without_none(row: Any) -> str:
+    """A row as text, without what nobody told: digests of plays are made of it."""
+    told = ", ".join(f"{name}={value!r}" for name, value in zip(row._fields, row, strict=True) if value is not None)
+    return f"{type(row).__name__}({told})"
+
+
 class Usage(NamedTuple):
     """What one call used of one priced item (a model, a search service, a sandbox), and in whose role."""
 
@@ -58,6 +64,11 @@ class Usage(NamedTuple):
     unconfirmed: bool = False
     """True when a request went out and its reply was not read to the end: it may have been paid, and this is the most
     that it can have been."""
+    told_nano_usd: int | None = None
+    """What the server itself says that it cost, where the backends file has that booked in place of the price."""
+
+    def __repr__(self) -> str:
+        return _without_none(self)
 
 
 def _in_plain_numbers(usage: Usage) -> Usage:
@@ -79,6 +90,11 @@ class Charge(NamedTuple):
     """Countable key of the tool that incurred it (an alias such as `search-1`), or "" for the orchestrator itself."""
     nano_usd: int
     sheet: str
+    by_price_nano_usd: int | None = None
+    """What the sheet's price comes to, where the server told another cost, which is what is booked."""
+
+    def __repr__(self) -> str:
+        return _without_none(self)
 
     @property
     def role(self) -> str:
@@ -286,7 +302,12 @@ class PriceSheet:
         whole = type(into) is type(cached) is type(out) is type(thought) is type(units) is int
         if not (whole and type(seconds) is float):
             usage = _in_plain_numbers(usage)
-        return build(Charge, (usage, tool, price.nano_usd(usage), self.sheet_id))
+        by_price, told = price.nano_usd(usage), usage.told_nano_usd
+        if told is None or told == by_price:
+            return build(Charge, (usage, tool, by_price, self.sheet_id, None))
+        if told < 0:
+            raise PriceError(f"{usage.item!r}: a told cost counts from 0 up, got {usage}")
+        return Charge(usage, tool, told, self.sheet_id, by_price)
 
     def with_factors(self, factors: Mapping[str, Decimal], sheet_id: str) -> PriceSheet:
         """A sheet where the named items cost factor times as much: the sampled price schedules."""

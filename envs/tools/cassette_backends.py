@@ -118,7 +118,9 @@ class Tape:
 
 
 def _booked_on(bill: Bill) -> dict[str, Any]:
-    return {"usages": [{**u._asdict(), "tokens": list(u.tokens)} for u in bill.usages]} if bill.usages else {}
+    rows = [{**used._asdict(), "tokens": list(used.tokens)} for used in bill.usages]
+    told = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    return {"usages": told} if told else {}
 
 
 @dataclass(frozen=True)

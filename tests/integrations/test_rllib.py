@@ -21,15 +21,20 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tests.command_line import toolorchestra
+from tests.command_line import TOOLORCHESTRA, toolorchestra
 from tests.integrations.breaking import breaks
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
+from toolorchestra.agents.commands import train
 from toolorchestra.agents.engines.base import TrainingFailed
+from toolorchestra.agents.evaluation.rows import PAID
 from toolorchestra.agents.policies.players import player
 from toolorchestra.agents.policies.router import layers_of, load_router
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.agents.training import router_training
 from toolorchestra.agents.training.router_training import RouterTraining, cluster, config_of, train_router
 from toolorchestra.envs.adapters.learner_env import RoutingEnv
+from toolorchestra.envs.money.journal import SpendJournal
+from toolorchestra.envs.money.prices import NANO, Price, Tokens, Usage
 from toolorchestra.envs.wrappers import Routing
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -111,11 +116,11 @@ def test_the_saved_network_gives_what_rllibs_gives() -> None:
 def test_killing_an_env_runner_does_not_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     algorithms: list[Any] = []
     said: list[str] = []
-    built = router_training._built
+    sampled = router_training._round
 
-    def keep(config: Any) -> Any:
-        algorithms.append(built(config))
-        return algorithms[0]
+    def keep(algorithm: Any) -> Any:
+        algorithms.append(algorithm)
+        return sampled(algorithm)
 
     def kill_one(line: str) -> None:
         said.append(line)
@@ -123,7 +128,7 @@ def test_killing_an_env_runner_does_not_stop_the_run(tmp_path: Path, monkeypatch
             pids = algorithms[0].env_runner_group.foreach_env_runner(lambda _: os.getpid(), local_env_runner=False)
             os.kill(pids[0], signal.SIGKILL)
 
-    monkeypatch.setattr(router_training, "_built", keep)
+    monkeypatch.setattr(router_training, "_round", keep)
     given = RouterTraining(steps=512 * 14, batch=512, hidden=(16, 16))
     train_router(given, tmp_path, kill_one)
     died = said.index("1 of 2 env runners died; Ray starts them again, and the run goes on")
@@ -175,6 +180,86 @@ def test_what_rllib_learns_from_and_counts_when_a_tool_is_away(monkeypatch: pyte
         answered = [meanings[action].startswith("answer") for action in episode.get_actions()]
         assert not (any(answered) and breaks(episode.get_infos(0)["task_id"], one_in))
     assert told["episode_return_mean"] == pytest.approx(np.mean([episode.get_return() for episode in learnt]))
+
+
+# -- over real models --------------------------------------------------------------------------------------------------
+
+EACH = Price.read({"usd_per_mtok": {"input": 10, "output": 10_000}}, "test").nano_usd(
+    Usage("", "", Tokens(900, 0, 200, 0))
+)
+
+
+def answered(_asked: ReceivedRequest) -> ServerReply:
+    used = {"prompt_tokens": 900, "completion_tokens": 200, "total_tokens": 1100}
+    return ServerReply("<query>river</query> <answer>42</answer>", usage=used, seconds=0.02)
+
+
+def over(folder: Path, server: Loopback, *more: str) -> list[str]:
+    row = "price = {usd_per_mtok = {input = 10, output = 10000}}\noutput_tokens = 300\n"
+    (folder / "b.toml").write_text(f'[endpoints.here]\nbase_url = "{server.base_url}"\n[models."*"]\n{row}')
+    env = ["--env", "HLE-v0", f"backends={folder / 'b.toml'}", "max_turns=4"]
+    return ["train", "--router", *env, "--batch", "32", "--hidden", "8", "--out", str(folder / "run"), *more]
+
+
+def known(folder: Path) -> int:
+    """What the folder knows that it has paid, in nano-dollars."""
+    return sum(charge.nano_usd for left in SpendJournal.left(folder / "run" / PAID).values() for charge in left)
+
+
+def test_a_router_over_real_models_holds_its_cap_over_all_its_lives_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Loopback(answered) as server:
+        words = over(tmp_path, server, "--resume", "--steps", "96", "--spend-cap")
+        with subprocess.Popen([*TOOLORCHESTRA, *words, "120"]) as run:
+            while not list((tmp_path / "run" / "checkpoints").glob("step-*")):
+                assert run.poll() is None
+                time.sleep(0.01)
+            run.kill()
+        asked = len(server.seen)
+        assert asked * EACH <= known(tmp_path) <= 120 * NANO
+        assert train.main([*words[1:], "120"]) == 1
+        out, err = capsys.readouterr()
+        assert "real models are paid by one process" in out
+        assert "resuming from step-000001" in out
+        assert "nothing is learnt from what was played last" in err
+        assert asked < len(server.seen)
+        assert len(server.seen) * EACH <= known(tmp_path) <= 120 * NANO
+        assert train.main([*words[1:], "100000"]) == 0
+        assert len(server.seen) * EACH <= known(tmp_path) < (len(server.seen) + 2) * EACH
+        rows = [json.loads(line) for line in (tmp_path / "run" / router_training.PROGRESS).read_text().splitlines()]
+        assert [row["steps"] // 32 for row in rows] == [1, 2, 3]
+        assert train.main([*over(tmp_path, server, "--steps", "96")[1:]]) == 2
+        assert "holds a run already (step-000003); go on with it" in capsys.readouterr().err
+        assert train.main([*over(tmp_path, server, "--steps", "96", "--resume", "--seed", "1")[1:]]) == 2
+        assert "was trained with other settings (seed); give the same ones" in capsys.readouterr().err
+
+
+def test_what_goes_on_has_the_weights_and_the_optimiser_of_its_checkpoint(tmp_path: Path) -> None:
+    from toolorchestra.agents.engines.learner_state import load_learner
+
+    algorithm = config_of(SMALL).env_runners(num_env_runners=0).build_algo()
+    try:
+        algorithm.train()
+        router_training._save(algorithm, SMALL, tmp_path, 512)
+        kept = algorithm.learner_group.get_state()["learner"]
+        seen = layers_of(algorithm.get_module().get_state(), *router_training.LAYERS)
+    finally:
+        algorithm.stop()
+    found, done = router_training._last_of(SMALL, tmp_path, True, lambda _: None)
+    assert found is not None
+    other = config_of(SMALL, done).env_runners(num_env_runners=0).build_algo()
+    try:
+        load_learner(other, found / router_training.LEARNER)
+        for mine, theirs in zip(layers_of(other.get_module().get_state(), *router_training.LAYERS), seen, strict=True):
+            assert all((one == two).all() for one, two in zip(mine, theirs, strict=True))
+        first, again = (
+            state["optimizer"]["default_policy_default_optimizer"]["state"]["state"][0]["exp_avg"]
+            for state in (kept, other.learner_group.get_state()["learner"])
+        )
+        assert float(np.abs(first).sum()) == float(np.abs(again).sum()) > 0
+    finally:
+        other.stop()
 
 
 def refused(address: str) -> str:

@@ -22,7 +22,8 @@ function drawFigures(host, index, state, choose) {
     .filter((one) => groups.has(one))
     .map((one) => {
       const played = groups.get(one);
-      return standingOf(one, played, places.get(one), unplayedOf(index, one, state.scope, played.length));
+      const told = index.intervals?.[state.scope ?? ""]?.[one];
+      return standingOf(one, played, places.get(one), unplayedOf(index, one, state.scope, played.length), told);
     });
   const width = cardWidth(host);
   const { training } = index;

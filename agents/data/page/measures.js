@@ -1,15 +1,4 @@
-// Figures made of trials: accuracy with its interval, means, quantiles, the Pareto front.
-
-const Z = 1.959964;
-
-// Wilson's 95% interval of a share seen in so many tasks.
-function wilson(share, count) {
-  if (!count) return [0, 1];
-  const z2 = (Z * Z) / count;
-  const middle = (share + z2 / 2) / (1 + z2);
-  const half = (Z * Math.sqrt((share * (1 - share)) / count + z2 / (4 * count))) / (1 + z2);
-  return [Math.max(0, middle - half), Math.min(1, middle + half)];
-}
+// Figures made of trials: accuracy, means, quantiles, the Pareto front.
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const mean = (values) => (values.length ? sum(values) / values.length : NaN);
@@ -32,28 +21,16 @@ function groupBy(values, key) {
   return groups;
 }
 
-// Each task's mean over its trials: trials of one task are alike, so it is tasks that are counted in an interval.
-const byTask = (trials, measure) => [...groupBy(trials, (one) => one.aim).values()].map((of) => mean(of.map(measure)));
-
-// The mean of a measure with its 95% interval over tasks.
-function meanWithInterval(trials, measure) {
-  const means = byTask(trials, measure);
-  const middle = mean(means);
-  if (means.length < 2) return { middle, low: middle, high: middle };
-  const variance = sum(means.map((one) => (one - middle) ** 2)) / (means.length - 1);
-  const half = Z * Math.sqrt(variance / means.length);
-  return { middle, low: Math.max(0, middle - half), high: middle + half };
-}
-
 // What a policy came to. Trials without an outcome are in no mean; the bounds count them all wrong and all right, and
-// with them the trials that were planned and not played.
-function standingOf(policy, trials, place, unplayed) {
+// with them the trials that were planned and not played. `told` are the intervals, which came with the data: they are
+// those of the tables.
+function standingOf(policy, trials, place, unplayed, told) {
   const ended = trials.filter((one) => one.status === "ended");
   const accuracy = mean(ended.map((one) => one.right));
   const right = sum(ended.map((one) => one.right));
   const all = trials.length + unplayed;
   const unknown = all - ended.length;
-  const tasks = new Set(ended.map((one) => one.aim)).size;
+  const [middle = NaN, low, high] = (told?.cents ?? []).map((cents) => cents && cents * 1e7);
   return {
     policy,
     place,
@@ -62,9 +39,9 @@ function standingOf(policy, trials, place, unplayed) {
     accuracy,
     unknown,
     unplayed,
-    interval: tasks ? wilson(accuracy, tasks) : [NaN, NaN],
+    interval: told?.accuracy ?? [NaN, NaN],
     bounds: [right / all, (right + unknown) / all],
-    cost: meanWithInterval(ended, (one) => one.agentNano),
+    cost: { middle, low: low ?? middle, high: high ?? middle },
     seconds: mean(ended.map((one) => one.seconds)),
     turns: mean(ended.map((one) => one.turns)),
     perSolved: right ? sum(trials.map((one) => one.agentNano)) / right : NaN,

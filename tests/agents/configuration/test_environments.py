@@ -67,7 +67,7 @@ def test_a_run_is_simulated_where_no_model_is_real(tmp_path: Path) -> None:
     index.write_text('[retrieval]\nindex = "embedded"\n')
     models.write_text('[endpoints.here]\nbase_url = "http://127.0.0.1:1/v1"\n[models."*"]\n')
     for arguments, expected in (({}, True), ({"backends": str(index)}, True), ({"backends": str(models)}, False)):
-        assert simulated(replace(MIX, environments=(replace(HLE, arguments=arguments),))) is expected
+        assert simulated([replace(HLE, arguments=arguments)]) is expected
 
 
 def test_environments_come_as_often_as_they_weigh() -> None:

@@ -199,3 +199,29 @@ def test_a_wrong_setting_of_a_user_that_is_a_model_ends_the_run_too() -> None:
     with pytest.raises(ConfigError, match="no model 'gpt-5-mini'"):
         played(contest(one, player("random", one), 8), at_once=1, watch=rows.append)
     assert [row.status for row in rows] == ["failed"]
+
+
+def test_a_run_that_books_what_its_servers_tell_says_so_and_replays_to_the_same_bill(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def reply(_asked: ReceivedRequest) -> ServerReply:
+        return ServerReply("<answer>42</answer>", usage={"prompt_tokens": 900, "completion_tokens": 200, "cost": 0.001})
+
+    words = ["--env", "HLE-v0", "max_turns=3", "--tasks", "3", "--policy", "always:answer-1", "--backends"]
+    with Loopback(reply) as server:
+        (tmp_path / "b.toml").write_text(
+            f'[endpoints.e]\nbase_url = "{server.base_url}"\ntells_cost = true\n[models."*"]\n'
+        )
+        tape = tmp_path / "tape.jsonl"
+        for mode in ("record", "replay"):
+            out = tmp_path / mode
+            assert evaluate.main([*words, str(tmp_path / "b.toml"), f"{mode}={tape}", "--out", str(out)]) == 0
+            told = capsys.readouterr().out
+            rows = list(read_rows(out))
+            assert [row.nano_usd for row in rows] == [1_000_000] * 3
+            assert all(row.by_price_nano_usd > 1_000_000 for row in rows)
+            by_price = sum(row.by_price_nano_usd for row in rows) / NANO
+            assert f"Servers told what replies cost: 0.003 $ in all, where the prices come to {by_price:.4g} $." in told
+        assert len(server.seen) == 3
+    known = [(row.digest, row.by_price_nano_usd) for name in ("record", "replay") for row in read_rows(tmp_path / name)]
+    assert known[:3] == known[3:]

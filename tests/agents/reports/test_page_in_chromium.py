@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -14,6 +15,7 @@ from tests.agents.reports.chromium import CHROMIUM, Chromium
 from tests.agents.reports.recorded_runs import record_service, run_folder, training_run, with_episodes
 from tests.agents.reports.test_page import HOSTILE, copied
 from toolorchestra.agents.evaluation.rows import MANIFEST, ROWS, SEAL, TRAJECTORIES, EvaluationRow, line_of, read_rows
+from toolorchestra.agents.evaluation.summary import summarise
 from toolorchestra.agents.reports.page import write_page
 from toolorchestra.agents.reports.training_data import MINE
 from toolorchestra.envs.money.prices import NANO
@@ -130,6 +132,26 @@ def test_the_interval_the_front_and_the_tails_are_right(tab: Chromium, tmp_path:
     assert texts(tab, "tbody td:nth-child(7)") == ["4", "42 not played", "4"]
     assert texts(tab, "tbody td:nth-child(4)") == ["5 ¢", "1.33 ¢", "4 ¢"]
     assert "p50 2.5 s · p95 3.85 s · max 4 s" in texts(tab, "svg text.small")
+
+
+def test_intervals_are_those_of_the_tables_with_several_trials_and_long_tails(tab: Chromium, tmp_path: Path) -> None:
+    rows = [
+        EvaluationRow(env, "test", "p", f"t{n}", trial, 0, "ended", float(n % 3 > 0), turns=1, elapsed_ns=NANO,
+                      nano_usd_by_role={"expert": 2**n * 1_000_000 * (trial + 1)})
+        for env in ("E", "F") for n in range(8) for trial in range(2)
+    ]  # fmt: skip
+    (tmp_path / ROWS).write_bytes(b"".join(map(line_of, rows)))
+    file = write_page(tmp_path).file
+    for env, both in (("E", False), ("", True)):
+        tab.open(file, f"scope={env}+%C2%B7+test" if env else "")
+        counted = [replace(row, env="E", task=row.env + row.task) for row in rows if both or row.env == env]
+        (figures,) = summarise(counted).policies
+        assert figures.cents is not None
+        low, high = figures.cents.interval.low, figures.cents.interval.high
+        mean, *ends = texts(tab, "tbody td:nth-child(3)")[0].replace("¢", " ").replace("to", " ").split()
+        assert [float(mean), *map(float, ends)] == pytest.approx([figures.cents.mean, low, high], rel=0.01)
+        share = figures.accuracy.interval
+        assert texts(tab, "tbody td:nth-child(2)")[0].endswith(f"{100 * share.low:.0f} to {100 * share.high:.0f}")
 
 
 # -- the list ----------------------------------------------------------------------------------------------------------

@@ -68,3 +68,15 @@ def test_an_estimate_says_what_a_run_may_pay_and_asks_nobody(
     likely, low, high = map(float, found.groups())
     assert 0 < low < likely < high
     assert not (tmp_path / "run").exists()
+
+
+def test_a_router_is_estimated_by_its_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Loopback(reply) as server:
+        for steps in ("1000", "4000"):
+            env = words(tmp_path, server)[words(tmp_path, server).index("--env") :][:3]
+            assert main(["--router", *env, "--steps", steps, "--estimate"]) == 0
+        assert not server.seen
+    out = capsys.readouterr().out
+    found = re.findall(r"([0-9,]+) turns: \$ ([0-9.e+]+) \(", out)
+    assert [turns for turns, _ in found] == ["1,000", "4,000"], out
+    assert float(found[1][1]) == pytest.approx(4 * float(found[0][1]), rel=1e-3)

@@ -7,6 +7,8 @@ import importlib.util
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +20,9 @@ from toolorchestra.envs.base.http_client import HttpPoster
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.endpoints import Endpoints
-from toolorchestra.envs.money.ledger import Bill
-from toolorchestra.envs.money.prices import JUDGE, Price, PriceSheet, Tokens, load_sheet
+from toolorchestra.envs.money.journal import SpendJournal
+from toolorchestra.envs.money.ledger import Bill, Ledger, charge_row
+from toolorchestra.envs.money.prices import JUDGE, NANO, Charge, Price, PriceSheet, Tokens, Usage, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 
 pytest.importorskip("httpcore2", reason='needs pip install ".[models]"')
@@ -529,3 +532,79 @@ def test_hosted_prices_can_be_looked_up_offline() -> None:
     assert made.priced(sheet, ["mini"]).price("mini").pico_usd_per_token == (150_000, 75_000, 600_000, 600_000)
     with pytest.raises(PriceError, match="knows no price of 'own'"):
         made.priced(sheet, ["own"])
+
+
+# -- what a server itself tells that a reply cost ----------------------------------------------------------------------
+
+COUNTED = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
+BY_PRICE = Price.read({"usd_per_mtok": {"input": 10, "output": 100}}, "test").nano_usd(
+    Usage("", "", Tokens(100, 0, 50, 0))
+)
+
+
+def billed(reply: ServerReply, *, tells: bool = True, **served: Any) -> tuple[list[Charge], SpendCap]:
+    """What one call is charged, as the cap and a bill have it."""
+    row = {"usd_per_mtok": {"input": 10, "output": 100}}
+    sheet, cap = PriceSheet("own", "2026", "test", {"qwen3-32b": Price.read(row, "test")}), SpendCap(100)
+    request = asks(bill=Bill(sheet, cap))
+    with Loopback(lambda _: reply) as server, suppress(Outage):
+        run(backend(server, endpoint={"tells_cost": tells}, retries=0, deadline_seconds=2.0, **served), request)
+    charges = [sheet.charge(usage) for usage in request.bill.usages]
+    assert cap.spent_usd == sum(charge.nano_usd for charge in charges) / NANO
+    return charges, cap
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("more", "headers", "nano_usd"),
+    [
+        ({"cost": 0.0123456785}, {}, 12_345_679),
+        ({"cost": "0.004"}, {}, 4_000_000),
+        ({"cost": 0.0001}, {}, 100_000),
+        ({"cost": 0.05, "cost_details": {"upstream_inference_cost": 1}}, {}, 1_050_000_000),
+        ({"cost": 0.05, "is_byok": False, "cost_details": {"upstream_inference_cost": 0.05}}, {}, 50_000_000),
+        ({}, {"x-litellm-response-cost": "3.2e-05"}, 32_000),
+        ({"cost": 0.002}, {"x-litellm-response-cost": "0.009"}, 2_000_000),
+    ],
+)
+def test_a_cost_that_the_server_tells_is_booked_with_the_prices_figure_beside_it(
+    more: dict[str, Any], headers: dict[str, str], nano_usd: int, stream: bool
+) -> None:
+    if headers and stream:
+        pytest.skip("the head of a stream goes out before its cost is known")
+    reply = ServerReply("<answer>42</answer>", usage={**COUNTED, **more}, headers=headers)
+    ((charge,), _) = billed(reply, stream=stream)
+    assert (charge.nano_usd, charge.by_price_nano_usd) == (nano_usd, BY_PRICE)
+    assert charge.usage.tokens == Tokens(100, 0, 50, 0)
+    row = charge_row(charge)
+    assert (row["nano_usd"], row["by_price_nano_usd"]) == (nano_usd, BY_PRICE)
+    ((untold,), _) = billed(reply, tells=False, stream=stream)
+    assert (untold.nano_usd, untold.by_price_nano_usd) == (BY_PRICE, None)
+    assert "by_price_nano_usd" not in charge_row(untold)
+
+
+@pytest.mark.parametrize("cost", [0, 0.0, "0", -1, True, "much", None, "nan", 1e300, [1], 1e-12, "9" * 100])
+def test_a_cost_that_cannot_be_or_is_nothing_leaves_the_prices_figure(cost: object) -> None:
+    (charges, _) = billed(ServerReply("42", usage={**COUNTED, "cost": cost}, headers={"x-litellm-response-cost": "x"}))
+    assert [(charge.nano_usd, charge.by_price_nano_usd) for charge in charges] == [(BY_PRICE, None)]
+
+
+@pytest.mark.parametrize("fault", ["reset", "stall", "error"])
+def test_a_stream_that_breaks_off_is_booked_by_its_price_whatever_cost_it_had_told(fault: Any) -> None:
+    usage = {**COUNTED, "cost": 0.000001}
+    (charges, cap) = billed(ServerReply("42" * 400, usage=usage, fault=fault, manner="running usage"), stream=True)
+    assert all(charge.usage.told_nano_usd is None for charge in charges)
+    assert cap.unconfirmed_usd > 0
+
+
+def test_another_sheet_and_a_journal_know_what_was_told_and_what_was_not(tmp_path: Path) -> None:
+    ((charge,), _) = billed(ServerReply("42", usage={**COUNTED, "cost": 0.3}))
+    journal = SpendJournal(tmp_path / "paid.jsonl")
+    journal.booked(charge)
+    assert SpendJournal.left(tmp_path / "paid.jsonl") == {"": [charge]}
+    ledger = Ledger()
+    ledger.add(charge)
+    twice = PriceSheet(
+        "twice", "2026", "t", {"qwen3-32b": Price.read({"usd_per_mtok": {"input": 20, "output": 200}}, "t")}
+    )
+    assert (ledger.nano_usd, ledger.reprice(twice).nano_usd) == (300_000_000, 2 * BY_PRICE)

@@ -125,7 +125,7 @@ def test_counts_from_arrays_are_billed_like_pythons_own(kind: Any) -> None:
     most = min(int(np.iinfo(kind).max), 10**13)
     charge = PAPER.charge(Usage("gpt-5", "expert", Tokens(kind(most), kind(0), kind(most), kind(0))))
     assert charge == PAPER.charge(Usage("gpt-5", "expert", Tokens(most, 0, most, 0)))
-    assert json.loads(json.dumps(charge.usage)) == ["gpt-5", "expert", [most, 0, most, 0], 0, 0.0, False, False]
+    assert json.loads(json.dumps(charge.usage)) == ["gpt-5", "expert", [most, 0, most, 0], 0, 0.0, False, False, None]
     assert bill(PAPER, "tavily/search", units=kind(100)) == 100 * NANO // 100
     assert type(PAPER.charge(Usage("code-interpreter", "tool", seconds=np.float32(0.5))).seconds) is float
 
@@ -283,6 +283,7 @@ def usages(items: list[str], most: int = 10**7) -> st.SearchStrategy[Usage]:
             st.integers(0, 100) if price.nano_usd_per_unit is not None else st.just(0),
             st.floats(0, 1000),
             st.booleans(),
+            told_nano_usd=st.none(),
         )
 
     return st.sampled_from(items).flatmap(used)

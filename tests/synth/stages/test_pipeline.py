@@ -146,6 +146,25 @@ def test_equal_questions_at_the_same_time_are_paid_once_and_purses_beside_count_
     assert paid_model.cap.spent_usd == paid_model.ledger.usd
 
 
+class TellsCost(ScriptedModel):
+    """Says itself what a reply cost."""
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        said = await super().complete(request)
+        return said._replace(usage=said.usage._replace(told_nano_usd=5_000_000))
+
+
+def test_what_a_server_tells_that_an_answer_cost_is_what_the_journal_counts(tmp_path: Path) -> None:
+    def paid(cap: SpendCap) -> PaidModel:
+        models = TellsCost(lambda request: "answer")
+        return PaidModel(models, "scripted", runs.sheet(), Journal(tmp_path / "calls.jsonl"), cap)
+
+    first, again = SpendCap(1), SpendCap(1)
+    asyncio.run(paid(first).ask(QUESTION))
+    assert paid(again).ledger.nano_usd == 5_000_000
+    assert first.spent_usd == again.spent_usd == 0.005
+
+
 def test_the_budget_stops_a_run_before_a_call_and_a_larger_one_goes_on(tmp_path: Path) -> None:
     with pytest.raises(SpendCapReached):
         runs.made(tmp_path, cap=SpendCap(0.02))
