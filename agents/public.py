@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, one_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -33,18 +33,25 @@ def evaluate(
     `options` are those of `toolorchestra evaluate`, such as tasks=60 or spend_cap=5.0; what else is named goes to
     gym.make. `out` keeps the run as a folder, with its page; the same call with resume=True goes on with it.
     """
-    from dataclasses import fields
-
     from toolorchestra.agents.commands.evaluate import run
-    from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions
+    from toolorchestra.agents.commands.evaluation_setup import PAPER, EvaluateOptions, source_takes
+    from toolorchestra.envs.factory import EnvSettings, check
 
     own = {field.name for field in fields(EvaluateOptions)}
     made = [f"{name}={json.dumps(value)}" for name, value in options.items() if name not in own]
+    if env != PAPER:  # which is several environments
+        known = {*own, "policy", *source_takes(env), *(field.name for field in fields(EnvSettings))}
+        _check_names(options, known, "argument of evaluate()")
     several = {field.name for field in fields(EvaluateOptions) if isinstance(field.default, tuple)}
     given: dict[str, Any] = {name: value for name, value in options.items() if name in own}
+    check(EvaluateOptions, {name: value for name, value in given.items() if name not in several})
     for name in several & given.keys():
         given[name] = (str(given[name]),) if isinstance(given[name], str | Path) else tuple(given[name])
     policies = [policy] if isinstance(policy, str | Path | Policy) else policy
+    if not (isinstance(policies, Sequence) and all(isinstance(one, str | Path | Policy) for one in policies)):
+        raise ConfigError(
+            f"a policy is a name, a run's folder or what load_policy gave, or a list of these; got {policy!r:.60}"
+        )
     if set_apart := [one for one in policies if isinstance(one, Policy) and one._options]:
         told = [f"{name}={value}" for name, value in set_apart[0]._options.items()]
         raise ConfigError(
@@ -62,6 +69,10 @@ def compare(*runs: str | Path, against: str = "") -> RunComparison:
     """Compare runs of evaluate, trial by trial, as `toolorchestra compare` does."""
     from toolorchestra.agents.evaluation.comparison import compare_runs, read_runs
 
+    if not runs or not all(isinstance(run, str | Path) for run in runs):
+        raise ConfigError(
+            f"compare takes folders of evaluations, such as compare('runs/a', 'runs/b'), got {runs!r:.80}"
+        )
     return compare_runs(read_runs([Path(run) for run in runs]), against, ())
 
 
@@ -69,10 +80,16 @@ def train(config: TrainConfig | str = "tiny", *, out: str | Path = "", resume: b
     """Train an orchestrator, and give the run's folder. `config` is a TrainConfig or a preset's name; `settings`
     change single ones of it, such as steps=40."""
     from toolorchestra.agents.commands.train import trained
+    from toolorchestra.agents.configuration.config import TrainConfig
     from toolorchestra.agents.configuration.presets import preset
     from toolorchestra.agents.training.build import default_folder, follow, follows
     from toolorchestra.agents.training.training_run import claimed
+    from toolorchestra.envs.factory import check
 
+    _check_names(settings, [field.name for field in fields(TrainConfig)], "setting of a training")
+    check(TrainConfig, settings)
+    if not isinstance(config, str | TrainConfig):
+        raise ConfigError(f"config is a TrainConfig or a preset's name, such as 'tiny', got {config!r:.60}")
     chosen = replace(preset(config) if isinstance(config, str) else config, **settings)
     folder = Path(out) if out else default_folder(chosen)
     if follows():
@@ -110,6 +127,7 @@ class Policy:
 
     def act(self, env: gym.Env[Any, Any]) -> str:
         """The next action in the environment's episode, for step()."""
+        _factory(env)
         episode = getattr(env.unwrapped, "episode", None)
         if episode is None:
             raise ConfigError("act(env) plays an episode that has begun; call env.reset() first")
@@ -153,10 +171,16 @@ def load_policy(
     It answers questions (solve) in `env`, or in what it was trained on, or in HLE-v0, with the real models that
     `backends` names as gym.make's argument does. `options` are those of players, such as temperature=0.5."""
     from toolorchestra.agents.commands.evaluation_setup import factory_for
+    from toolorchestra.agents.policies.base import PlayerOptions
+    from toolorchestra.agents.policies.players import check_name
 
     if env is not None and backends is not None:
         raise ConfigError("env has its backends already; give them to make(id, backends=...)")
+    if not isinstance(name, str | Path):
+        raise ConfigError(f"a policy is named by a text or a run's folder, such as 'oracle', got {name!r:.60}")
+    _check_names(options, [field.name for field in fields(PlayerOptions)], "option of a player")
     named = _named(str(name))
+    check_name(named)
     made = _factory(env) if env is not None else factory_for(named, backends=backends) if backends is not None else None
     return Policy(named, made, options)
 
@@ -167,8 +191,13 @@ def _named(name: str) -> str:
 
 
 def _factory(env: gym.Env[Any, Any]) -> EpisodeFactory:
-    factory = getattr(env.unwrapped, "factory", None)
+    factory = getattr(getattr(env, "unwrapped", None), "factory", None)
     if factory is None:
         raise ConfigError(f"a policy plays environments of this suite, made by make(id); got {env!r:.60}")
     found: EpisodeFactory = factory
     return found
+
+
+def _check_names(given: Mapping[str, Any], known: Collection[str], what: str) -> None:
+    for name in given:
+        one_of(what, name, known)

@@ -38,13 +38,20 @@ def full_id(name: str) -> str:
     """`HLE-v0` as `ToolOrchestra/HLE-v0`; an id of one's own stays as it is. Unknown ones are refused."""
     import gymnasium as gym
 
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"an environment is named by its id, such as 'HLE-v0', got {name!r:.60}; a source of yours gets an id by "
+            "register(id, source)"
+        )
     if ":" in name:  # "module:id", which gymnasium imports
         return name
     own = name in gym.registry and "source" in gym.registry[name].kwargs
     env_id = name if own or "/" in name else f"{NAMESPACE}/{name}"
     if env_id in gym.registry:
         return env_id
-    raise ConfigError(no_such("environment", name, ids()))
+    prefix = f"{NAMESPACE}/"
+    known = [one.removeprefix(prefix) for one, spec in gym.registry.items() if "source" in spec.kwargs]
+    raise ConfigError(no_such("environment", name.removeprefix(prefix), known))
 
 
 def make(name: str, **arguments: Any) -> Env[Any, Any]:
@@ -58,7 +65,7 @@ def spec_of(name: str) -> EnvSpec:
     """What is registered under an id; of "module:id" the module is imported first."""
     import gymnasium as gym
 
-    module, _, env_id = name.rpartition(":")
+    module, _, env_id = name.rpartition(":") if isinstance(name, str) else ("", "", name)
     if module:
         try:
             import_module(module)
@@ -74,6 +81,11 @@ def register(env_id: str, source: str | type, **defaults: object) -> None:
     gym.make's arguments where they are to be others. The same again changes nothing."""
     import gymnasium as gym
 
+    if not (isinstance(env_id, str) and isinstance(source, str | type)):
+        raise ConfigError(
+            f"register takes an id and a source, such as register('Coins-v0', Coins), got {env_id!r:.40} and "
+            f'{source!r:.60}; give the class of a Source, or its "module:Class"'
+        )
     if isinstance(source, type):
         source = f"{source.__module__}:{source.__qualname__}"
     if env_id in gym.registry:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import re
 import runpy
 import subprocess
 import sys
@@ -37,11 +36,6 @@ def helped_by(file: str, *words: str) -> str:
 def helped(*words: str) -> str:
     """What `toolorchestra ... --help` prints."""
     return helped_by("src/toolorchestra/__main__.py", *words)
-
-
-def unboxed(text: str) -> str:
-    """What is wrong with an option is told in a box, whose lines break anywhere: as one line."""
-    return " ".join(re.sub(r"[╭╮╰╯│─|]|-{4,}", " ", text).split())
 
 
 def ended(command: Callable[[Sequence[str]], int], words: str | Sequence[str] = ()) -> int:

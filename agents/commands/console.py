@@ -7,14 +7,20 @@ dataclass: each field's default and the text below it. Exit codes: 0 done, 2 the
 
 from __future__ import annotations
 
+import argparse
+import difflib
 import errno
+import io
+import itertools
 import os
+import re
 import signal
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -23,7 +29,8 @@ import tyro
 
 from toolorchestra.agents.engines.base import TrainingFailed
 from toolorchestra.agents.training.checkpoint import CheckpointError
-from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, WithOption, spelled
+from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, WithOption, no_such, spelled
+from toolorchestra.envs.factory import EnvSettings
 
 DONE, FAILED, USAGE, STOPPED = 0, 1, 2, 130
 _FLAGS = (tyro.conf.FlagCreatePairsOff,)
@@ -91,10 +98,70 @@ def _all_stop_alike() -> Iterator[None]:
 def read_options(
     kind: type[Options], given: Sequence[str] | None, about: str | None = None, default: Any = tyro.MISSING_NONPROP
 ) -> Options:
-    """The options of a command line. Ends the process, with a box that says why, where they are wrong."""
-    words = _gathered(kind, sys.argv[1:] if given is None else given, default)
-    read: Options = tyro.cli(kind, args=words, description=about, default=default, config=_FLAGS)
+    """The options of a command line. Raises ConfigError where they are wrong."""
+    words, said = _gathered(kind, sys.argv[1:] if given is None else given, default), io.StringIO()
+    try:
+        with redirect_stderr(said):
+            read: Options = tyro.cli(kind, args=words, description=about, default=default, config=_FLAGS)
+    except SystemExit as left:
+        if not left.code:  # --help
+            raise
+        behind = left.__context__
+        while behind is not None:
+            if isinstance(behind, ConfigError):  # what the options themselves refuse
+                raise behind from None
+            behind = behind.__context__
+        text = " ".join(re.sub(r"[╭╮╰╯│─]", " ", said.getvalue()).split())
+        raise ConfigError(f"{_wrong(_actions(kind, default), words, text)}; {sys.argv[0]} --help has all") from None
     return read
+
+
+def _actions(kind: type[Options], default: Any) -> list[argparse.Action]:
+    """What a command takes: options, and what stands without one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return tyro.extras.get_parser(kind, default=default, config=_FLAGS)._actions
+
+
+def _wrong(takes: Sequence[argparse.Action], words: Sequence[str], text: str) -> str:
+    """What is wrong with a command line, of which tyro says `text`."""
+    flags = {flag: action for action in takes for flag in action.option_strings}
+    given = [word.partition("=")[0].replace("_", "-") for word in words]
+    if unknown := [flag for flag in given if re.match("--?[a-z]", flag) and flag not in flags]:
+        return _no_option(unknown[0], flags)
+    if found := re.search(r"(?:Error parsing |Missing value for argument ')(--[\w.-]+)", text):
+        at, kind = given.index(found[1]), str(flags[found[1]].metavar)
+        expected = "a whole number" if "INT" in kind else "a number" if "FLOAT" in kind else "a value"
+        value = words[at].partition("=")[2] or next(iter(words[at + 1 :]), "")
+        return f"{found[1]}: {expected} expected, got {value!r}"
+    if found := re.search(r"invalid choice '(.*?)' for argument '(.*?)'. Expected one of \((.*?)\)", text):
+        valid = re.findall("'(.*?)'", found[3])
+        return f"{found[2]}: {no_such('choice', found[1], valid).rstrip('.?')}"
+    if "Missing" in text and (alone := [action for action in takes if not action.option_strings]):
+        return _missing(alone, words)
+    if found := re.search(r"Unrecognized options: (\S+)", text):
+        named_by = ". An environment stands behind --env: --env HLE-v0" if "--env" in flags else ""
+        return f"{found[1]!r} belongs to no option{named_by}"
+    return text
+
+
+def _no_option(name: str, flags: Mapping[str, object]) -> str:
+    word = name.lstrip("-")
+    of_make = {"set", "tools", "domain", *(one.name for one in fields(EnvSettings))}
+    if "--env" in flags and word.replace("-", "_") in of_make:
+        return f"no option {name!r}. What gym.make takes stands behind the id: --env HLE-v0 max_turns=5"
+    close = [f"--{one}" for one in difflib.get_close_matches(word, [flag.lstrip("-") for flag in flags], 2)]
+    close += [flag for flag in flags if flag.endswith(f".{word}") and flag not in close][:2]
+    return f"no option {name!r}" + (f". Did you mean {' or '.join(close)}" if close else "")
+
+
+def _missing(alone: Sequence[argparse.Action], words: Sequence[str]) -> str:
+    """What stands without an option, and is not there."""
+    first = len(list(itertools.takewhile(lambda word: not word.startswith("-"), words)))
+    missing = alone[min(first, len(alone) - 1)]
+    about = str(missing.help).partition(" (required)")[0].rstrip(".")
+    wants = " ".join(action.dest.upper() for action in alone)
+    return f"{sys.argv[0]} {wants} expected; {missing.dest.upper()} is missing: {about}"
 
 
 def _gathered(kind: type[Options], given: Sequence[str], default: Any) -> list[str]:
@@ -110,10 +177,7 @@ def _gathered(kind: type[Options], given: Sequence[str], default: Any) -> list[s
     flags = [part[0] for part in parts[1:]]
     if len(set(flags)) == len(flags):  # by far the commonest, and reading the options once more takes a while
         return [*given]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        parser = tyro.extras.get_parser(kind, default=default, config=_FLAGS)
-    takes = {flag: action for action in parser._actions for flag in action.option_strings}
+    takes = {flag: action for action in _actions(kind, default) for flag in action.option_strings}
     kept: dict[str, list[str]] = {}
     apart = [*parts[0]]
     for flag, *values in parts[1:]:

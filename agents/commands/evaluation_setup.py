@@ -169,9 +169,9 @@ def played_envs(given: EvaluateOptions, backing: Backing | None, cap: SpendCap |
     seen: set[tuple[str, str]] = set()
     each = [[(name, text) for text in texts.split(",")] for name, texts in pairs("--each", given.each).items()]
     for name, env in _envs(given):
-        takes = _takes(env.env_id)
+        takes = source_takes(env.env_id)
         if backing is not None and "backends" not in takes:
-            named = [env_id for env_id in ids() if "backends" in _takes(env_id)]
+            named = [env_id for env_id in ids() if "backends" in source_takes(env_id)]
             more = "A source of your own takes them as an argument `backends`, as Source does"
             raise ConfigError(f"{no_such('environment over real backends', env.env_id, named)} {more}")
         learnt = any(learns_from(policy, env.env_id) for policy in given.policy)
@@ -216,7 +216,7 @@ def _envs(given: EvaluateOptions) -> Iterator[tuple[str, ChosenEnv]]:
 
 def _of_paper(for_all: Mapping[str, Any], own: Sequence[ChosenEnv]) -> Iterator[tuple[str, ChosenEnv]]:
     """The paper's benchmarks in its settings. τ²-Bench has tools of its own: all tools are those and the experts."""
-    takes = {name: _takes(full_id(name)) for name in BENCHMARKS}
+    takes = {name: source_takes(full_id(name)) for name in BENCHMARKS}
     theirs = {short_id(env.env_id): env.arguments for env in own}
     if strange := sorted(theirs.keys() - takes.keys()):
         raise ConfigError(f"--env {PAPER} goes with {', '.join(takes)} alone, got {strange[0]}")
@@ -233,7 +233,7 @@ def _of_paper(for_all: Mapping[str, Any], own: Sequence[ChosenEnv]) -> Iterator[
         yield f"{name}, tools={tools}", ChosenEnv(full_id(name), given)
 
 
-def _takes(env_id: str) -> Mapping[str, inspect.Parameter]:
+def source_takes(env_id: str) -> Mapping[str, inspect.Parameter]:
     """The arguments of an environment's task source. Question sources take a tool configuration: `tools`."""
     source = spec_of(env_id).kwargs.get("source", "")
     if not source:
@@ -280,7 +280,7 @@ def _factory(
     given: EvaluateOptions, env: ChosenEnv, split: str, *, backends: Backing | None, spend_cap: SpendCap | None
 ) -> EpisodeFactory:
     common: dict[str, object] = {"preference": "none"}
-    if "tools" in _takes(env.env_id):
+    if "tools" in source_takes(env.env_id):
         common["max_turns"] = 50
     if backends is not None:
         common["backends"] = backends

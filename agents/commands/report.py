@@ -33,8 +33,8 @@ class ReportOptions:
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of `toolorchestra train` and `toolorchestra evaluate --out`, or files that RecordTrajectories wrote."""
     out: Path | None = None
-    """The page's file. Several runs of training are then drawn beside each other. Without it each run gets a page.html
-    in its folder, or beside its file."""
+    """The page's file. Several runs of training, or several evaluations, are then beside each other, to choose among.
+    Without it each run gets a page.html in its folder, or beside its file."""
     stages: bool = False
     """Say what each stage of training brought, on held-out tasks of the runs."""
     tasks: int = 100
@@ -56,8 +56,6 @@ def run(given: ReportOptions) -> int:
     if given.out is not None and given.out.is_dir():
         raise ConfigError(f"--out: a file expected, but {given.out} is a folder; name a file in it")
     trained = [folder for folder in given.runs if not (folder / ROWS).is_file() and is_training(folder)]
-    if given.out is not None and len(given.runs) > 1 and len(trained) < len(given.runs):
-        raise ConfigError("--out: one page is of one run, or of several runs of training; name them alone")
     if given.stages:
         _stages(given, trained)
     _tables(given.runs, trained)

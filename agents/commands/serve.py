@@ -20,7 +20,7 @@ import tyro
 from toolorchestra.agents.commands.console import DONE, command, say
 from toolorchestra.agents.commands.evaluation_setup import factory_for
 from toolorchestra.agents.configuration.environment_options import chosen_envs
-from toolorchestra.agents.policies.players import CHECKPOINT, player
+from toolorchestra.agents.policies.players import CHECKPOINT, check_name, player
 from toolorchestra.agents.serving.accounts import Accounts, new_key, read_keys
 from toolorchestra.agents.serving.canary import Canary
 from toolorchestra.agents.serving.service import PolicyService, ServingLimits
@@ -111,6 +111,9 @@ def check(given: ServeOptions) -> None:
     """Refuse what would be served by mistake."""
     if not given.policy:
         raise ConfigError("name the policy to serve: a run's folder, or a name such as chat or cascade")
+    for named in given.policy:
+        if not Path(named).is_dir():
+            check_name(named)
     if bool(given.backends) == given.sim:
         raise ConfigError(
             "say what stands behind the tools: real models, or simulated ones, which only answer embedded questions",

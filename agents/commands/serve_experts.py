@@ -58,7 +58,9 @@ def run(given: ServeExpertsOptions) -> int:
     except tomllib.TOMLDecodeError as err:
         raise ConfigError(f"{given.servers} is not TOML: {err}") from None
     except OSError as err:
-        raise ConfigError(f"{err}; docs/serving.md shows a file of servers") from None
+        raise ConfigError(
+            f"{err.filename or given.servers}: {err.strerror}; docs/serving.md shows a file of servers"
+        ) from None
     except KeyboardInterrupt:
         pass
     say("stopped")

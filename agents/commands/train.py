@@ -21,9 +21,10 @@ from toolorchestra.agents.configuration.presets import PRESETS, preset
 from toolorchestra.agents.engines.base import Kind, LossParams
 from toolorchestra.agents.reports.training_report import write_report
 from toolorchestra.agents.training.build import build, default_folder, follow, follows, with_room
+from toolorchestra.agents.training.saved_model import saved_model
 from toolorchestra.agents.training.spending import counted, estimate_of, paid_by_one
 from toolorchestra.agents.training.trainer import train
-from toolorchestra.agents.training.training_run import TrainingRun, claimed
+from toolorchestra.agents.training.training_run import TrainingRun, claimed, found_in
 
 ROUTER = "--router"
 STOPPED_SAYS = "stopped; the run goes on from its last checkpoint with --resume"
@@ -135,6 +136,9 @@ def run(given: TrainOptions) -> int:
 def trained(config: TrainConfig, folder: Path, *, resume: bool, report: bool = True) -> TrainingRun:
     """Train to the end, or to the first Ctrl-C, and write the report."""
     config = paid_by_one(with_room(config, say), say)
+    found_in(folder, config, resume=resume, say=lambda _: None)  # what is refused is refused before torch is loaded
+    if config.init_from:
+        saved_model(Path(config.init_from))
     engine, chat = build(config, say)
     try:
         with counted(config.environments, config.spend_cap, folder, say):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -220,8 +221,11 @@ class TrainConfig:
             one_of("baseline", name, NAMES)
         if self.rollouts < 2:
             raise ConfigError("rollouts must be at least 2: a group's reward compares siblings")
-        if not self.environments:
-            raise ConfigError("environments is empty; name at least one, as EnvMix(id)")
+        if not self.environments or not all(isinstance(mix, EnvMix) for mix in self.environments):
+            raise ConfigError(
+                f"environments is a list of at least one EnvMix(id), of {EnvMix.__module__}, got "
+                f"{self.environments!r:.60}; a preset has some: train('tiny', steps=5)"
+            )
         one_of("task_order", self.task_order, get_args(TaskOrder))
         if self.spend_cap is not None:
             require(self, POSITIVE, "spend_cap")
@@ -277,6 +281,9 @@ def with_environments(config: TrainConfig, given: Sequence[Sequence[str]], for_a
     mixes = []
     for one in chosen:
         mix = known.get(one.env_id, EnvMix(one.env_id))
+        for name in one.arguments:
+            if name not in own and difflib.get_close_matches(name, own, 1, 0.8):
+                raise ConfigError(no_such("part of the mix", name, own))
         for_make = {name: value for name, value in one.arguments.items() if name not in own}
         changed = {name: value for name, value in one.arguments.items() if name in own}
         mixes.append(replace(mix, **changed, arguments={**mix.arguments, **for_make}))

@@ -229,7 +229,11 @@ def read_rows(path: str | Path, *, sealed: bool = False) -> Iterator[EvaluationR
         except (ValueError, TypeError, RecursionError) as err:
             if number == len(lines):  # no newline behind it
                 return
-            raise ConfigError(f"{file}, line {number}: expected a row of an evaluation ({err!s:.100})") from None
+            what = str(err).removeprefix("EvaluationRow.__init__() ")
+            raise ConfigError(
+                f"{file}, line {number}: expected a row of an evaluation ({what:.100}); put back what evaluate "
+                "wrote, or evaluate again into another folder"
+            ) from None
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:

@@ -136,6 +136,8 @@ class EvaluationRun:
         cached = bool(asked.get("cache"))
         if folder is None:
             return cls(cached=cached)
+        if (folder / "checkpoints").is_dir():
+            raise ConfigError(f"{folder} holds a training; name another folder", command_line="another --out FOLDER")
         there = (folder / MANIFEST).is_file()
         if there and not resume:
             raise ConfigError(

@@ -105,11 +105,16 @@ def playable(name: str, factory: EpisodeFactory) -> str:
         return chat_refusal(name, factory)
     if name.startswith(ALWAYS):
         return always_refusal(name, factory.source)
-    if name not in NAMES and not name.startswith((FILE, CHECKPOINT, ROUTER)) and not _is_path(name):
+    check_name(name)
+    return ""
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigError for a name that no policy can have."""
+    if name not in NAMES and not name.startswith((FILE, CHECKPOINT, ROUTER, ALWAYS, NAMED)) and not _is_path(name):
         several = " Several policies are written with blanks between them." if "," in name else ""
         folder = f" It is a folder; a run's trained model is {CHECKPOINT}{name}" if Path(name).is_dir() else ""
         raise ConfigError(no_such("policy", name, FORMS) + several + folder)
-    return ""
 
 
 def _not(factory: EpisodeFactory) -> str:

@@ -32,6 +32,7 @@ from toolorchestra.agents.reports.page_data import (
     intervals_of,
     parsed,
     read_evaluation,
+    read_evaluations,
     read_recording,
 )
 from toolorchestra.agents.reports.training_data import is_training, read_training
@@ -72,8 +73,13 @@ def write_page(run: Path, out: Path | None = None) -> PageWritten:
 
 
 def write_page_of_runs(runs: Sequence[Path], out: Path) -> PageWritten:
-    """One page of several training runs: their trained policies beside each other."""
-    return _written(read_training(runs), out)
+    """One page of several training runs, or of several evaluations: their policies beside each other."""
+    evaluated = [(run / ROWS).is_file() for run in runs]
+    if any(evaluated) and not all(evaluated):
+        raise ConfigError("one page is of runs of training, or of evaluations: name one kind alone")
+    if len({run.resolve().name for run in runs}) < len(runs):
+        raise ConfigError("two of these folders end alike, and a page names runs by their folders: rename one")
+    return _written(read_evaluations(runs) if all(evaluated) else read_training(runs), out)
 
 
 def read_run(path: Path) -> ShownRun:

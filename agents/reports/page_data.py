@@ -99,6 +99,21 @@ def read_evaluation(path: Path) -> ShownRun:
     return _with_preferences(ShownRun(path.resolve().name, trials, manifest, (*notes, *told)))
 
 
+def read_evaluations(paths: Sequence[Path]) -> ShownRun:
+    """Several evaluations beside each other: each policy is named with its run."""
+    runs = [read_evaluation(path) for path in paths]
+    trials = [
+        replace(trial, row=replace(trial.row, policy=f"{trial.row.policy}, {run.title}"))
+        for run in runs
+        for trial in run.trials
+    ]
+    told = {run.title: run.manifest for run in runs}
+    unreal = all(isinstance(one, Mapping) and one.get("simulated") is True for one in told.values())
+    notes = [f"{run.title}: {note}" for run in runs for note in run.notes]
+    title = ", ".join(run.title for run in runs)
+    return _with_preferences(ShownRun(title, tuple(trials), {"simulated": unreal, **told}, tuple(notes)))
+
+
 def read_recording(path: Path) -> ShownRun:
     """A file of RecordTrajectories."""
     trials, notes = read_recorded(path, Counter())

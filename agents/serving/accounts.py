@@ -66,6 +66,9 @@ class _KeysFile:
     keys: Mapping[str, ApiKey] = field(default_factory=dict)
 
 
+_PRINTED = "`toolorchestra serve --new-key alice` prints one with its lines"
+
+
 def read_keys(path: str | Path) -> dict[str, ApiKey]:
     """The keys of a TOML file, by name."""
     try:
@@ -75,9 +78,11 @@ def read_keys(path: str | Path) -> dict[str, ApiKey]:
         raise ConfigError(told) from None
     except ValueError as err:
         raise ConfigError(f"{path} is not TOML: {err}") from None
+    if strange := sorted(data.keys() - {"keys"}):
+        raise ConfigError(f"{path}: a key stands under [keys.NAME], got {strange[0]!r} beside it; {_PRINTED}")
     made = dict(shapes.read(_KeysFile, data, str(path)).keys)
     if not made:
-        raise ConfigError(f"{path} has no key; `toolorchestra serve --new-key alice` prints one with its lines")
+        raise ConfigError(f"{path} has no key; {_PRINTED}")
     return made
 
 

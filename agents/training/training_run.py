@@ -19,7 +19,7 @@ from toolorchestra.agents.configuration.config import TrainConfig, as_json
 from toolorchestra.agents.configuration.environments import check_order
 from toolorchestra.agents.engines.base import Engine, InProcesses
 from toolorchestra.agents.evaluation.heldout import Evaluation, HeldOut
-from toolorchestra.agents.evaluation.rows import PAGE
+from toolorchestra.agents.evaluation.rows import PAGE, ROWS
 from toolorchestra.agents.rollouts.grpo import Algorithm
 from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts
 from toolorchestra.agents.training import checkpoint, group_dumps
@@ -100,20 +100,8 @@ class TrainingRun:
 
 def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say) -> TrainingRun:
     """A new run in a folder, or the one that is there, from its last whole checkpoint."""
-    kept = (folder / "checkpoints", folder / WARM)
-    written = [path for place in kept for path in checkpoint.all_of(place)]
-    found = next(filter(None, (checkpoint.latest(place, say) for place in kept)), None)
-    if written and not found:
-        raise ConfigError(
-            f"no checkpoint of the run in {folder} is whole; move the folder away, or begin in another",
-            command_line="another --out FOLDER",
-        )
     check_order(config, say)
-    if found and not resume:
-        raise _there_already(folder, found, config.steps)
-    state = checkpoint.read_state(found) if found else {}
-    if state:
-        _check_same(config, state["config"], folder, say)
+    found, state = found_in(folder, config, resume=resume, say=say)
     if found:
         engine.load(found)
         say(f"resuming from {_name(found)}")
@@ -130,6 +118,24 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
         rollouts = SharedRollouts(engine, chat, params, Workers(config, others))
     ahead = RolloutsAhead(config, engine, chat, params, groups) if config.max_staleness else None
     return TrainingRun(config, folder, engine, chat, rollouts, held_out, log, say, algorithm_of(config), ahead, **known)
+
+
+def found_in(folder: Path, config: TrainConfig, *, resume: bool, say: Say) -> tuple[Path | None, dict[str, Any]]:
+    """The last whole checkpoint in a folder, with its state. Raises ConfigError where the run may not go on from it."""
+    kept = (folder / "checkpoints", folder / WARM)
+    written = [path for place in kept for path in checkpoint.all_of(place)]
+    found = next(filter(None, (checkpoint.latest(place, say) for place in kept)), None)
+    if written and not found:
+        raise ConfigError(
+            f"no checkpoint of the run in {folder} is whole; move the folder away, or begin in another",
+            command_line="another --out FOLDER",
+        )
+    if found and not resume:
+        raise _there_already(folder, found, config.steps)
+    state = checkpoint.read_state(found) if found else {}
+    if state:
+        _check_same(config, state["config"], folder, say)
+    return found, state
 
 
 def _start_from(config: TrainConfig, engine: Engine, say: Say) -> None:
@@ -259,6 +265,8 @@ def claimed(folder: Path, within: Sequence[str] = ("checkpoints", "report")) -> 
     """Hold the folder, with what is to be within it, while this lasts."""
     busy = f"another process is training in {folder}; wait until it has ended, or name another folder"
     other = "--out FOLDER, another one"
+    if (folder / ROWS).is_file():
+        raise ConfigError(f"{folder} holds an evaluation; name another folder", command_line=other)
     with ExitStack() as stack:
         try:
             for name in within:

@@ -271,6 +271,11 @@ def not_text(action: object, who: str = "") -> str:
 
 def render_call(name: str, arguments: Mapping[str, Any]) -> str:
     """One call as text. Non-finite numbers are refused, as parse refuses them."""
+    if not (isinstance(name, str) and isinstance(arguments, Mapping)):
+        raise TypeError(
+            f"render_call takes a tool's name and its arguments by name, such as render_call('search', {{'model': "
+            f"'search-1'}}); got {name!r:.40} and {arguments!r:.40}"
+        )
     body = json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False, allow_nan=False)
     return f"{OPEN}{body}{CLOSE}"
 

@@ -149,6 +149,8 @@ class Source:
 
     def _said_of(self, task: Any) -> str:
         """What a task's split follows from: the same in every process."""
+        if isinstance(task, str):
+            raise ConfigError(f"{self.name}: tasks() gives Tasks, such as Task(question, answer), got {task!r:.60}")
         said = task.question if isinstance(task, Task) else repr(task)
         if " at 0x" in said:
             raise ConfigError(

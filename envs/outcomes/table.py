@@ -359,7 +359,9 @@ def _named(row: Mapping[str, Any], chosen: Mapping[str, str], where: str) -> dic
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
     kind = next((s for s in SUFFIXES if path.name.removesuffix(".gz").endswith(s)), "")
     if not kind:
-        raise ConfigError(f"outcomes are a file of {', '.join(SUFFIXES)}, gzipped (.gz) or not; got {path}")
+        folder = "; a folder that evaluate wrote has form='evaluation'" if path.is_dir() else ""
+        told = f"outcomes are a file of {', '.join(SUFFIXES)}, gzipped (.gz) or not; got {path}{folder}"
+        raise ConfigError(told, command_line="--form evaluation" if folder else "")
     with _opened(path) as file:
         try:
             yield from (

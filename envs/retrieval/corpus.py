@@ -204,7 +204,8 @@ class Manifest:
         except FileNotFoundError:
             raise ConfigError(f"index {str(folder)!r} is unfinished; build on: {line}") from None
         except (ValueError, TypeError, RecursionError) as err:
-            raise ConfigError(f"index {str(folder)!r} has no readable manifest ({err}); build anew: {line}") from None
+            why = "it is none of an index" if isinstance(err, TypeError) else err
+            raise ConfigError(f"index {str(folder)!r} has no readable manifest ({why}); build anew: {line}") from None
         if made.format != FORMAT:
             raise ConfigError(
                 f"index {str(folder)!r} is of format {made.format}, this version reads {FORMAT}; build it anew: {line}"

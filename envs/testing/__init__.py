@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from toolorchestra.envs.registration import full_id
 from toolorchestra.envs.testing.conformance_rules import RULES, BrokenRule
 from toolorchestra.envs.testing.rehearsal import Policy, RandomCaller, Rehearsal
 
@@ -50,7 +51,7 @@ def check_environment(
     `episodes` are played for each seed, by `policy` (Episode -> text; None: a random caller of the tools). `abandoned`
     episodes are left in the middle to look for leaks. Everything else goes to `gymnasium.make`.
     """
-    rehearsal = Rehearsal(env_id, tuple(seeds), episodes, policy, abandoned, kwargs)
+    rehearsal = Rehearsal(env_id := full_id(env_id), tuple(seeds), episodes, policy, abandoned, kwargs)
     for rule, check in RULES.items():
         try:
             check(rehearsal)

@@ -272,6 +272,8 @@ def tool(function: Callable[..., Any] | None = None, /, *, bills: Sequence[str] 
     if function is None:
         given: Any = bills if isinstance(bills, str) else tuple(bills)  # which Tool refuses
         return lambda found: replace(tool(found), bills=given, keyed_by=keyed_by)
+    if not callable(function):
+        raise ConfigError(f"@tool makes a Tool of a function, got {function!r:.60}; write @tool above its def")
     hints = get_type_hints(function)
     marked = get_type_hints(function, include_extras=True)
     properties: dict[str, Any] = {}

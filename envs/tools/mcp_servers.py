@@ -59,8 +59,10 @@ class McpServer:
 
     def __post_init__(self) -> None:
         require(self, POSITIVE, "connect_seconds", "call_seconds", "in_flight")
-        if not self.mcp.strip():
-            raise ConfigError("mcp is a command line or an address, got an empty text")
+        if not isinstance(self.mcp, str) or not self.mcp.strip():
+            raise ConfigError(
+                f"mcp is a command line or an address, such as 'uvx mcp-server-time', got {self.mcp!r:.60}"
+            )
 
 
 class Listed(NamedTuple):

@@ -97,7 +97,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACE_OF:
-        raise AttributeError(f"toolorchestra has no {name!r}; its public names are {', '.join(__all__)}")
+        from toolorchestra.envs.base.errors import no_such
+
+        raise AttributeError(f"toolorchestra: {no_such('public name', name, __all__)}")
     found = globals()[name] = getattr(import_module(f"{__name__}.{_PLACE_OF[name]}"), name)
     return found
 

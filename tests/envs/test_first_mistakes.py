@@ -47,6 +47,14 @@ def tool_of_text() -> object:
     return look
 
 
+def source_of_texts() -> object:
+    class Texts(to.Source):
+        def tasks(self) -> list[str]:
+            return ["a question"]
+
+    return Texts().task_ids("train")
+
+
 REFUSED: list[tuple[Callable[[], object], str]] = [
 (lambda: made(tools=["search"]), 'Single tools are kept at reset: reset(options={"tools": [...]})'),
 (lambda: made(TOOLSCALE, tools=["search"]), "Give it to reset: reset(options={'tools': ...})"),
@@ -61,7 +69,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 (lambda: billed({"input": 3}), 'charge_policy takes a Usage, such as Usage("qwen3-8b", "orchestrator", Tokens('),
     # backends and data: what Python is given, not what the command line is,
 (lambda: made(backends="none.toml"), 'no file of backends \'none.toml\'; write one, such as:\n[endpoints.local]'),
-(lambda: made(dataset="q.jsonl"), 'give backends=FILE whose table [retrieval] has index = "FOLDER"'),
+(lambda: made(dataset="q.jsonl"), 'no data set file \'q.jsonl\'; give a .jsonl, '),
 (lambda: made(TOOLSCALE, user="gpt-5"), "Or name the model that plays it, with backends=FILE"),
     # vectors,
 (
@@ -71,6 +79,31 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     # tools and recordings,
 (tool_of_text, "bills is a list of items, got 'tavily/search'; write ('tavily/search',)"),
 (lambda: Toolbox([print]), "a toolbox is a list of tools, got <built-in function print>"),  # type: ignore[list-item],
+(lambda: to.tool("search"), "@tool makes a Tool of a function, got 'search'; write @tool above its def"),
+(lambda: to.mcp_tools(3), "mcp is a command line or an address, such as 'uvx mcp-server-time', got 3"),  # type: ignore[arg-type]
+    # what the functions of the package itself are given,
+(lambda: to.make(to.Source), "an environment is named by its id, such as 'HLE-v0', got <class"),  # type: ignore[arg-type]
+(lambda: to.make("HLE-v1"), "no environment 'HLE-v1'; valid: FRAMES-v0, GAIA-v0, HLE-v0, "),
+(lambda: to.check_environment("HEL-v0"), "no environment 'HEL-v0'; valid: FRAMES-v0, "),
+(lambda: to.register(to.Source, "Mine-v0"), "such as register('Coins-v0', Coins), got <class"),  # type: ignore[arg-type]
+(lambda: to.evaluate("HLE-v0", policies=["random"]), "no argument of evaluate() 'policies'; valid: "),
+(lambda: to.evaluate("HLE-v0", tasks="2"), "tasks must be a whole number, got '2' (str)"),
+(lambda: to.evaluate("HLE-v0", tasks=0), "tasks: a whole number from 1 up expected, got 0"),
+(lambda: to.evaluate("HLE-v0", spend_cap="5"), "spend_cap must be a number or None, got '5' (str)"),
+(lambda: to.evaluate(made(), "random"), "an environment is named by its id"),  # type: ignore[arg-type]
+(lambda: to.evaluate("HLE-v0", print), "a policy is a name, a run's folder or what load_policy gave"),  # type: ignore[arg-type]
+(lambda: to.train(step=5), "no setting of a training 'step'; valid: "),
+(lambda: to.train(steps="5"), "steps must be a whole number, got '5' (str)"),
+(lambda: to.train(5), "config is a TrainConfig or a preset's name, such as 'tiny', got 5"),  # type: ignore[arg-type]
+(lambda: to.train(environments={"HLE-v0": {}}), "environments is a list of at least one EnvMix(id), of toolorchestra."),
+(lambda: to.load_policy("oracel"), "no policy 'oracel'; valid: "),
+(lambda: to.load_policy(None), "a policy is named by a text or a run's folder, such as 'oracle', got None"),  # type: ignore[arg-type]
+(lambda: to.load_policy("oracle", temprature=1), "Did you mean 'temperature'?"),
+(lambda: to.load_policy("oracle", env="HLE-v0"), "made by make(id); got 'HLE-v0'"),  # type: ignore[arg-type]
+(lambda: to.load_policy("oracle").act("HLE-v0"), "made by make(id); got 'HLE-v0'"),  # type: ignore[arg-type]
+(lambda: to.compare(), "compare takes folders of evaluations, such as compare('runs/a', 'runs/b'), got ()"),
+(lambda: to.compare(["runs/a"]), "such as compare('runs/a', 'runs/b'), got (['runs/a'],)"),  # type: ignore[arg-type]
+(source_of_texts, "tasks() gives Tasks, such as Task(question, answer), got 'a question'"),
 (lambda: list(read_trajectories("none.jsonl")), "no file of trajectories 'none.jsonl'; RecordTrajectories("),
 ]  # fmt: skip
 
@@ -88,6 +121,10 @@ def test_an_action_that_is_no_text_is_told_what_makes_one() -> None:
     message = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": asked}]}
     with pytest.raises(TypeError, match=r"render_call\(name, arguments\), of toolorchestra\.envs\.base\.actions"):
         env.step(asked)
+    with pytest.raises(
+        TypeError, match=r"such as render_call\('search', {'model': 'search-1'}\); got 'search' and 'sear"
+    ):
+        render_call("search", "search-1")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"from_openai\(message\), of toolorchestra\.envs\.base\.openai_messages"):
         env.step(message)
     with pytest.raises(TypeError, match=rf"toolorchestra\.envs\.wrappers\.{Routing.__name__}"):

@@ -283,7 +283,7 @@ def test_an_outage_is_an_error_and_no_wrong_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"taskset": {"environment": "FRAMES-v1"}}, "no environment 'FRAMES-v1'; valid: ToolOrchestra/FRAMES-v0"),
+        ({"taskset": {"environment": "FRAMES-v1"}}, "no environment 'FRAMES-v1'; valid: FRAMES-v0"),
         ({"taskset": {"arguments": {"splt": "test"}}}, "Did you mean 'split'?"),
         ({"agent": {"harness": {"id": "null"}}}, "leave out --env.agent.harness.id"),
     ],

@@ -15,7 +15,7 @@ function card(title, about, ...children) {
 
 // One card for each figure; those that depend on their width are drawn again when it changes.
 function drawFigures(host, index, state, choose) {
-  const trials = index.trials.filter((one) => !state.scope || one.where === state.scope);
+  const trials = index.trials.filter((one) => (!state.scope || one.where === state.scope) && isShown(state, one.policy));
   const places = new Map(index.policies.map((policy, place) => [policy, place]));
   const groups = groupBy(trials, (one) => one.policy);
   const standings = index.policies
@@ -31,8 +31,9 @@ function drawFigures(host, index, state, choose) {
     ? trainingCards(index, standings, width, choose)
     : evaluationCards(index, standings, width, choose);
   host.replaceChildren(
-    training ? trainingLead(training) : "",
+    storyOf(training, standings),
     trials.length || !training ? overview(index, trials, state, choose) : "",
+    training?.facts.length ? runFacts(training) : "",
     unknownNote(standings) ?? "",
     index.manifest?.simulated === true ? el("p", { class: "note calm" }, SIMULATED) : "",
     ...index.notes.map((note) => el("p", { class: "note" }, note)),
@@ -43,12 +44,54 @@ function drawFigures(host, index, state, choose) {
 
 const evaluationCards = (index, standings, width, choose) => [
   [
-    card("Accuracy and cost", planeWords(standings), plane(standings, width, choose)),
+    told(card("Accuracy and cost", planeWords(standings), plane(standings, width, choose)), 1),
     ...spreadCards(standings, width),
     ...preferenceCards(index, standings),
   ],
-  [card("Policies", null, policyTable(standings, choose)), ...moneyCards(index, standings, width, choose, "")],
+  [
+    told(card("Policies", null, policyTable(standings, choose)), 2),
+    ...exampleCards(standings, choose),
+    ...moneyCards(index, standings, width, choose, ""),
+  ],
 ];
+
+// A card of the story, which a phone shows first and in this order.
+function told(section, place) {
+  section.classList.add(`told${place}`);
+  return section;
+}
+
+// What a run came to, in a sentence: a training's own, or the best policy and the cheapest that nobody beats.
+function storyOf(training, standings) {
+  if (training) return training.lead ? el("p", { class: "lead" }, training.lead) : "";
+  const front = paretoFront(standings);
+  const said = (one) => `${spelled(one.policy)} solves ${percent(one.accuracy)} of its tasks at ${money(one.cost.middle)} a trial`;
+  return front.length ? el("p", { class: "lead" }, `${[...new Set([front.at(-1), front[0]])].map(said).join("; ")}.`) : "";
+}
+
+// Three trials of the policy that solves most: one that came off, one that did not, and the most expensive.
+function exampleCards(standings, choose) {
+  const [best] = [...standings].filter((one) => one.ended.length).sort((a, b) => b.accuracy - a.accuracy);
+  const known = best?.ended.filter((one) => one.at && !one.training) ?? [];
+  const middling = [...known].sort((a, b) => a.turns - b.turns);
+  const first = (outcome) => middling.filter((one) => one.outcome === outcome);
+  const half = (some) => some[Math.floor(some.length / 2)];
+  const dearest = [...known].sort((a, b) => b.nano - a.nano);
+  const chosen = new Set([half(first("right")), half(first("wrong")), ...dearest].filter(Boolean));
+  const three = [...chosen].slice(0, 3);
+  if (!three.length) return [];
+  const about = `Of ${spelled(best.policy)}: open one to read each turn with its bill.`;
+  return [told(card("Three transcripts", about, el("div", { class: "examples" }, three.map((one) => example(one, choose)))), 3)];
+}
+
+const example = (one, choose) =>
+  el(
+    "button",
+    { type: "button", class: `example ${one.outcome}`, on: { click: () => choose({ view: "trials", at: one.key }) } },
+    el("span", { class: "sign", title: OUTCOMES[one.outcome].word }, OUTCOMES[one.outcome].sign),
+    el("span", {}, asText(one.question).split("\n").at(-1) || one.task),
+    el("b", {}, money(one.nano)),
+  );
 
 const spreadCards = (standings, width) => [
   card(
@@ -122,9 +165,29 @@ function overview(index, trials, state, choose) {
       "div",
       { class: "scope" },
       scopeSelect(index, state, choose),
+      policyChoice(index, state, choose),
       outcomeChips(counts, (outcome) => choose({ view: "trials", outcome, env: state.scope })),
     ),
   );
+}
+
+const isShown = (state, policy) => !state.without.split("\n").includes(policy);
+
+// Which policies are beside each other: each is a button that takes it out or puts it back.
+function policyChoice(index, state, choose) {
+  if (index.policies.length < 2) return null;
+  const flip = (policy) => {
+    const left = index.policies.filter((one) => isShown(state, one) === (one === policy));
+    if (left.length < index.policies.length) choose({ without: left.join("\n") });
+  };
+  const button = (policy, place) =>
+    el(
+      "button",
+      { type: "button", class: "chip choice", "aria-pressed": String(isShown(state, policy)), on: { click: () => flip(policy) } },
+      swatch(place),
+      policy,
+    );
+  return el("div", { class: "counts", role: "group", "aria-label": "Policies to compare" }, index.policies.map(button));
 }
 
 // How many came to each outcome, each a button.

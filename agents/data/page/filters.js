@@ -1,7 +1,7 @@
 // What is shown: the filters, kept in the address so that a copy of it shows the same.
 
 const FILTERS = ["q", "env", "policy", "outcome", "cause", "tool", "solved", "above", "retried", "step", "left"];
-const EMPTY = { view: "figures", scope: "", at: "", ...Object.fromEntries(FILTERS.map((name) => [name, ""])) };
+const EMPTY = { view: "figures", scope: "", without: "", at: "", ...Object.fromEntries(FILTERS.map((name) => [name, ""])) };
 
 function readAddress() {
   const state = { ...EMPTY };

@@ -1,4 +1,46 @@
-// The tables of the figures: the policies, and the calls of each tool.
+// The tables of the figures: the policies, and the calls of each tool. Their heads sort them.
+
+// What a cell is sorted by: its number as it was before it became words, or the number in its first text.
+function rankOf(cell) {
+  const text = cell.dataset.value ?? cell.firstChild?.textContent ?? "";
+  const value = parseFloat(text);
+  return Number.isNaN(value) ? text.toLowerCase() : value;
+}
+
+const byRank = (a, b) =>
+  typeof a === typeof b ? (a < b ? -1 : Number(a > b)) : typeof a === "number" ? -1 : 1;
+
+function sortBy(body, at, head) {
+  const down = head.getAttribute("aria-sort") !== "descending";
+  for (const other of head.parentNode.children) other.setAttribute("aria-sort", "none");
+  head.setAttribute("aria-sort", down ? "descending" : "ascending");
+  const rows = [...body.children].sort((a, b) => byRank(rankOf(a.children[at]), rankOf(b.children[at])));
+  body.replaceChildren(...(down ? rows.reverse() : rows));
+}
+
+// A table in a frame that says where there is more of it than fits.
+function dataTable(title, heads, rows, kind) {
+  const body = el("tbody", {}, rows.map((cells) => el("tr", {}, cells)));
+  const head = (words, at) =>
+    el(
+      "th",
+      { scope: "col", class: at ? "num" : null, "aria-sort": "none" },
+      el(
+        "button",
+        { type: "button", class: "sort", on: { click: (event) => sortBy(body, at, event.target.closest("th")) } },
+        words,
+      ),
+    );
+  const table = el("table", { class: `data ${kind}` }, el("thead", {}, el("tr", {}, heads.map(head))), body);
+  const frame = el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": title }, table);
+  const tell = () => frame.classList.toggle("onward", frame.scrollWidth - frame.clientWidth - frame.scrollLeft > 4);
+  frame.addEventListener("scroll", tell, { passive: true });
+  new ResizeObserver(tell).observe(frame);
+  return el("div", { class: "framed" }, frame, el("p", { class: "swipe", "aria-hidden": "true" }, "more columns →"));
+}
+
+const numberCell = (value, words, ...more) =>
+  el("td", { class: "num", "data-value": Number.isFinite(value) ? value : "" }, words, ...more);
 
 const policyButton = (one, choose) =>
   el(
@@ -17,9 +59,8 @@ function accuracyCell(one) {
   if (!one.ended.length) return el("td", { class: "num" }, "–");
   const [low, high] = one.interval.map((share) => (100 * share).toFixed(0));
   const [worst, best] = one.bounds.map((share) => (100 * share).toFixed(1));
-  return el(
-    "td",
-    { class: "num" },
+  return numberCell(
+    one.accuracy,
     el("b", {}, percent(one.accuracy)),
     el("small", {}, `${low} to ${high}`),
     one.unknown > 0 && el("small", { class: "bounds-words" }, `bounds ${worst} to ${best}`),
@@ -44,47 +85,25 @@ function policyTable(standings, choose) {
   const heads = ["policy", "accuracy", "cost a trial", "per solved", "time", "turns", "trials"];
   const rows = [...standings]
     .sort((a, b) => (b.accuracy || 0) - (a.accuracy || 0))
-    .map((one) =>
-      el(
-        "tr",
-        {},
+    .map((one) => [
         el(
           "th",
-          { scope: "row" },
+          { scope: "row", "data-value": one.policy },
           policyButton(one, choose),
           front.has(one) && el("small", { class: "tag" }, "on the front"),
         ),
         accuracyCell(one),
-        el(
-          "td",
-          { class: "num" },
+        numberCell(
+          one.cost.middle,
           money(one.cost.middle),
           one.ended.length > 1 && el("small", {}, `${money(one.cost.low)} to ${money(one.cost.high)}`),
         ),
-        el("td", { class: "num" }, money(one.perSolved)),
-        el("td", { class: "num" }, duration(one.seconds)),
-        el("td", { class: "num" }, Number.isFinite(one.turns) ? number(one.turns) : "–"),
+        numberCell(one.perSolved, money(one.perSolved)),
+        numberCell(one.seconds, duration(one.seconds)),
+        numberCell(one.turns, Number.isFinite(one.turns) ? number(one.turns) : "–"),
         trialsCell(one),
-      ),
-    );
-  return el(
-    "div",
-    { class: "scroll", tabindex: "0", role: "group", "aria-label": "Policies" },
-    el(
-      "table",
-      { class: "data" },
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          heads.map((head, at) => el("th", { scope: "col", class: at ? "num" : null }, head)),
-        ),
-      ),
-      el("tbody", {}, rows),
-    ),
-  );
+    ]);
+  return dataTable("Policies", heads, rows, "");
 }
 
 function callTable(standings, choose) {
@@ -98,45 +117,16 @@ function callTable(standings, choose) {
   const rate = (one, key) => mean(one.trials.map((trial) => Number(trial.calls?.[key]) || 0));
   const names = [...keys.keys()].sort();
   const most = Math.max(...names.flatMap((key) => standings.map((one) => rate(one, key))));
-  return el(
-    "div",
-    { class: "scroll", tabindex: "0", role: "group", "aria-label": "Calls" },
+  const rows = names.map((key) => [
     el(
-      "table",
-      { class: "data heat" },
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          el("th", { scope: "col" }, "tool"),
-          standings.map((one) => el("th", { scope: "col", class: "num" }, one.policy)),
-        ),
-      ),
-      el(
-        "tbody",
-        {},
-        names.map((key) =>
-          el(
-            "tr",
-            {},
-            el(
-              "th",
-              { scope: "row" },
-              el(
-                "button",
-                { type: "button", class: "link", on: { click: () => choose({ view: "trials", tool: key }) } },
-                key,
-              ),
-              keys.get(key) && el("small", {}, keys.get(key)),
-            ),
-            standings.map((one) => heatCell(rate(one, key), most)),
-          ),
-        ),
-      ),
+      "th",
+      { scope: "row", "data-value": key },
+      el("button", { type: "button", class: "link", on: { click: () => choose({ view: "trials", tool: key }) } }, key),
+      keys.get(key) && el("small", {}, keys.get(key)),
     ),
-  );
+    ...standings.map((one) => heatCell(rate(one, key), most)),
+  ]);
+  return dataTable("Calls", ["tool", ...standings.map((one) => one.policy)], rows, "heat");
 }
 
 const UNITS = { usd: (value) => money(value * 1e7), seconds: duration, calls: percent };
@@ -158,36 +148,11 @@ function preferenceTable(index, effects) {
       places.size > 1 && el("small", {}, [one.env, one.split].filter(Boolean).join(" · ")),
       el("small", {}, one.reference === "none" ? "against no preference" : `against “${one.reference}”`),
     );
-  return el(
-    "div",
-    { class: "scroll", tabindex: "0", role: "group", "aria-label": "Preferences" },
-    el(
-      "table",
-      { class: "data" },
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          el("th", { scope: "col" }, "preference"),
-          policies.map((name) => el("th", { scope: "col", class: "num" }, name)),
-        ),
-      ),
-      el(
-        "tbody",
-        {},
-        [...rows.keys()].sort().map((key) =>
-          el(
-            "tr",
-            {},
-            head(rows.get(key)),
-            policies.map((name) => preferenceCell(rows.get(key).find((one) => one.policy === name))),
-          ),
-        ),
-      ),
-    ),
-  );
+  const cells = [...rows.keys()].sort().map((key) => [
+    head(rows.get(key)),
+    ...policies.map((name) => preferenceCell(rows.get(key).find((one) => one.policy === name))),
+  ]);
+  return dataTable("Preferences", ["preference", ...policies], cells, "");
 }
 
 function preferenceCell(one) {
@@ -205,7 +170,7 @@ function preferenceCell(one) {
 }
 
 function heatCell(rate, most) {
-  const cell = el("td", { class: "num" }, rate ? three.format(Number(rate.toFixed(3))) : "·");
+  const cell = numberCell(rate, rate ? three.format(Number(rate.toFixed(3))) : "·");
   cell.style.setProperty("--heat", `${Math.round(60 * Math.sqrt(rate / most))}%`);
   return cell;
 }

@@ -17,24 +17,20 @@ function playerStanding(one, place, trials) {
   };
 }
 
-function trainingLead(training) {
-  return el(
-    "div",
-    { class: "overview lead" },
-    training.lead && el("p", {}, training.lead),
-    training.facts.length > 0 &&
-      el(
-        "dl",
-        { class: "facts-line" },
-        training.facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
-      ),
+const runFacts = (training) =>
+  el(
+    "dl",
+    { class: "overview facts-line" },
+    training.facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
   );
-}
 
 const TESTED = "The episodes of the test that were kept: ";
 
 function trainingCards(index, standings, width, choose) {
-  const { players, about, curves, tables } = index.training;
+  const { about, tables } = index.training;
+  const shown = (one) => isShown(index.state, one.policy ?? one.name);
+  const players = index.training.players.filter(shown);
+  const curves = index.training.curves.map((one) => ({ ...one, lines: one.lines.filter(shown) })).filter((one) => one.lines.length);
   const places = new Map(index.policies.map((policy, place) => [policy, place]));
   const own = new Map(standings.map((one) => [one.policy, one.trials]));
   const tested = players.map((one) => playerStanding(one, places.get(one.policy), own.get(one.policy) ?? []));
@@ -44,11 +40,13 @@ function trainingCards(index, standings, width, choose) {
   const spent = standings.length ? moneyCards(index, standings, width, choose, of) : [];
   return [
     [
-      ...(tested.length ? [card("Accuracy and cost", about, plane(tested, width, choose))] : []),
-      ...curves.filter((_, place) => place % 2 === 0).map((one) => curveCard(one, width)),
+      ...(tested.length ? [told(card("Accuracy and cost", about, plane(tested, width, choose)), 2)] : []),
+      ...curves.slice(0, 1).map((one) => told(curveCard(one, width), 1)),
+      ...curves.filter((_, place) => place && place % 2 === 0).map((one) => curveCard(one, width)),
       ...played,
     ],
     [
+      ...exampleCards(standings, choose),
       ...tables.map((one) => card(one.title, one.about, textTable(one))),
       ...curves.filter((_, place) => place % 2 === 1).map((one) => curveCard(one, width)),
       ...spent,
@@ -62,33 +60,9 @@ const curveCard = (one, width) =>
 // A table whose cells are texts, some with a smaller one below.
 function textTable({ title, head, rows }) {
   const cell = (value) => (Array.isArray(value) ? [value[0], el("small", {}, value[1])] : [value]);
-  return el(
-    "div",
-    { class: "scroll", tabindex: "0", role: "group", "aria-label": title },
-    el(
-      "table",
-      { class: "data" },
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          head.map((name, at) => el("th", { scope: "col", class: at ? "num" : null }, name)),
-        ),
-      ),
-      el(
-        "tbody",
-        {},
-        rows.map(([first, ...others]) =>
-          el(
-            "tr",
-            {},
-            el("th", { scope: "row" }, ...cell(first)),
-            others.map((value) => el("td", { class: "num" }, ...cell(value))),
-          ),
-        ),
-      ),
-    ),
-  );
+  const cells = rows.map(([first, ...others]) => [
+    el("th", { scope: "row" }, ...cell(first)),
+    ...others.map((value) => el("td", { class: "num" }, ...cell(value))),
+  ]);
+  return dataTable(title, head, cells, "texts");
 }

@@ -23,6 +23,7 @@ PINNED: Mapping[str, str] = {
     "google/frames-benchmark": "58d9fb6330f3ab1316d1eca12e5e8ef23dcc22ef",  # 824 questions
 }
 """The revision that is taken of a set named without one."""
+_ROW = '{"question": "...", "answer": "..."}'
 
 
 def pinned(where: str) -> str:
@@ -163,7 +164,7 @@ def load(wanted: str | Dataset) -> Loaded:
         else:
             raise ConfigError(f'data set {spec.where}: two rows have the id {key!r}; name another field="id"')
     if names is None:
-        raise ConfigError(f"data set {spec.where} is empty")
+        raise ConfigError(f"data set {spec.where} is empty; each line is a question: {_ROW}")
     if missing := [wanted_id for wanted_id in spec.ids if wanted_id not in questions]:
         raise ConfigError(
             f"data set {spec.where} has no usable row {missing[0]!r} ({len(missing)} of the ids are missing)"
@@ -242,4 +243,4 @@ def _from_file(path: Path) -> Iterator[Row]:
         try:
             yield from rows
         except (ValueError, csv.Error) as err:
-            raise ConfigError(f"data set {path} is not {kind[1:]}: {err}") from None
+            raise ConfigError(f"data set {path} is not {kind[1:]} ({err}); each row is a question: {_ROW}") from None

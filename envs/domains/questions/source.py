@@ -87,9 +87,9 @@ class QaSource:
         self.vary = tuple(self.vary)
         self.config = replace(tool_config.load(self.tools), style=self.style)
         self.backing = backing(self.backends) if self.backends is not None else None
-        if self.dataset is not None:
-            self._refuse_embedded_search()
         self.rows = _LoadedSet(self.load_questions(self.dataset)) if self.dataset is not None else None
+        if self.rows:
+            self._refuse_embedded_search()
         self.name = self.real_name if self.rows else self.embedded_name
         self.splits = (*SPLITS, datasets.ALL) if self.rows else SPLITS
         search = SearchSettings(shown_characters=self.shown_characters)

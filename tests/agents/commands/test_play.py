@@ -18,7 +18,7 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.utils.seeding import np_random
 
-from tests.command_line import TOOLORCHESTRA, ended, unboxed
+from tests.command_line import TOOLORCHESTRA, ended
 from tests.tau2_playing import needs_package
 from toolorchestra.agents.commands import play
 from toolorchestra.agents.configuration.environment_options import value
@@ -173,7 +173,7 @@ def test_a_task_with_a_user_is_played_by_hand(hand: Hand) -> None:
     ("words", "says"),
     [
         ("--env HEL-v0", "HLE-v0"),
-        ("--env CartPole-v1", "no environment 'CartPole-v1'; valid: ToolOrchestra/FRAMES-v0, "),
+        ("--env CartPole-v1", "no environment 'CartPole-v1'; valid: FRAMES-v0, GAIA-v0, "),
         ("--env Tests/Strange-v0", "--env Tests/Strange-v0 is not of this suite; valid: ToolOrchestra/HLE-v0, "),
         ("--split dev", "validation"),
         ("--tools papr", "paper"),
@@ -201,7 +201,7 @@ def test_what_cannot_be_played_is_said_in_a_line_before_anything_is_shown(
 )
 def test_numbers_that_are_none_of_play(option: str, says: str, capsys: Capture) -> None:
     assert ended(play.main, option) == 2
-    assert says in unboxed(capsys.readouterr().err)
+    assert says in capsys.readouterr().err
 
 
 def test_settings_are_json_or_text() -> None:

@@ -119,7 +119,8 @@ class Chromium:
     def click(self, script: str) -> None:
         """On the middle of the element that an expression gives, with the mouse."""
         middle = "[b.x + b.width / 2, b.y + b.height / 2]"
-        box = self.value(f"(() => {{ const b = ({script}).getBoundingClientRect(); return {middle}; }})()")
+        seen = "e.scrollIntoView({ block: 'center' }); const b = e.getBoundingClientRect();"
+        box = self.value(f"(() => {{ const e = {script}; {seen} return {middle}; }})()")
         for kind in ("mousePressed", "mouseReleased"):
             self._ask("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
 

@@ -208,7 +208,7 @@ def test_the_command_says_what_it_wrote(run: Path, tmp_path: Path, capsys: pytes
     assert said.out.startswith(f"{run}\n\nHLE-v0 test\n\npolicy ")
     assert [path.name for path in out.parent.iterdir()] == ["there.html"]
     assert report.main([str(run), str(run), "--out", str(out)]) == 2
-    assert "one page is of one run, or of several runs of training" in capsys.readouterr().err
+    assert "two of these folders end alike" in capsys.readouterr().err
     for wrong in ([str(tmp_path / "none")], [str(tmp_path)], [str(run), "--out", str(tmp_path)]):
         assert report.main(wrong) == 2
         assert capsys.readouterr().err.startswith("error: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.agents.reports.recorded_runs import record_service, run_folder, train
 from tests.agents.reports.test_page import HOSTILE, copied
 from toolorchestra.agents.evaluation.rows import MANIFEST, ROWS, SEAL, TRAJECTORIES, EvaluationRow, line_of, read_rows
 from toolorchestra.agents.evaluation.summary import summarise
-from toolorchestra.agents.reports.page import write_page
+from toolorchestra.agents.reports.page import write_page, write_page_of_runs
 from toolorchestra.agents.reports.training_data import MINE
 from toolorchestra.envs.money.prices import NANO
 
@@ -246,6 +247,34 @@ CUT_OFF = (
 )
 
 
+def test_tables_sort_policies_are_chosen_and_three_transcripts_are_named(
+    tab: Chromium, run: Path, tmp_path: Path
+) -> None:
+    """On a page of two evaluations, and on a phone, whose first cards are the story."""
+    other = shutil.copytree(run, tmp_path / "other")
+    tab.size(390, 844)
+    tab.open(write_page_of_runs([run, other], tmp_path / "both.html").file)
+    assert tab.value("document.documentElement.scrollWidth") <= 390
+    tops = "[...document.querySelectorAll('.card')].sort((a, b) => a.offsetTop - b.offsetTop)"
+    heads = tab.value(f"{tops}.slice(0, 3).map((one) => one.querySelector('h2').textContent)")
+    assert heads == ["Accuracy and cost", "Policies", "Three transcripts"]
+    assert len(texts(tab, ".example")) == 3
+    assert texts(tab, ".scroll.onward + .swipe")
+    policies = texts(tab, ".choice")
+    assert {name.partition(", ")[2] for name in policies} == {run.name, "other"}
+    for reverse in (True, False):
+        tab.click("document.querySelectorAll('.sort')[2]")
+        cells = "[...document.querySelectorAll('[aria-label=Policies] td:nth-child(3)')]"
+        costs = tab.value(f"{cells}.map((one) => Number(one.dataset.value))")
+        assert costs == sorted(costs, reverse=reverse)
+        assert len(set(costs)) > 1
+    tab.click("document.querySelector('.choice')")
+    assert set(texts(tab, "[aria-label=Policies] tbody th .link")) == set(policies[1:])
+    assert set(texts(tab, ".point .name")) <= set(policies[1:]) | {f"{name[:11]}…" for name in policies[1:]}
+    tab.click("document.querySelector('.example')")
+    tab.until("document.querySelector('.trial-head .task')")
+
+
 def test_a_training_run_has_the_same_page(tab: Chromium, tmp_path: Path) -> None:
     page = write_page(with_episodes(training_run(tmp_path / "run"))).file
     tab.dark(True)
@@ -258,7 +287,7 @@ def test_a_training_run_has_the_same_page(tab: Chromium, tmp_path: Path) -> None
     assert set(texts(tab, ".point .name")) == {MINE, "cheapest", "strongest", "oracle"}
     assert len(texts(tab, ".curve .way")) == 3 * 4 + 2
     assert {"Accuracy and cost", "Held-out reward", "The test", "Calls"} <= set(texts(tab, ".card h2"))
-    assert "solves 64.0%" in texts(tab, ".lead p")[0]
+    assert "solves 64.0%" in texts(tab, ".lead")[0]
     tab.open(page, "view=trials")
     assert count(tab) == 8
     tab.open(page, "view=trials&outcome=failed&step=10")

@@ -18,7 +18,6 @@ import torch
 
 from tests.agents.reports.test_page import parts
 from tests.agents.training.trained_models import kept, same
-from tests.command_line import unboxed
 from tests.two_texts import raises
 from toolorchestra.agents.commands.train import main as train_command
 from toolorchestra.agents.commands.train import options
@@ -267,7 +266,7 @@ def test_settings_from_a_command_line() -> None:
     assert configured() == preset("tiny")
     with pytest.raises(ConfigError, match="no preset 'huge'"):
         preset("huge")
-    with pytest.raises(ConfigError, match="environments is empty"):
+    with pytest.raises(ConfigError, match="environments is a list of at least one"):
         TrainConfig()
     with pytest.raises(ConfigError, match=r"no baseline 'cheap'; valid: .* Did you mean 'cheapest'"):
         replace(SMALL, baselines=("cheap",))
@@ -332,16 +331,12 @@ def test_wrong_models_are_refused(tmp_path: Path) -> None:
         ("model.hidden=3", r"model\.hidden is a multiple of 8"),
         ("model.rows=0", r"model\.rows must be at least 1"),
         ("loss.entropy_weight=nan", r"loss\.entropy_weight must be"),
-        ("advantage.unreadable=bad", "invalid choice 'bad'"),
-        ("model.sampler=vlm", "invalid choice 'vlm'"),
-        ("steps=many", r"--steps: invalid literal for int\(\) with base 10: 'many'"),
+        ("advantage.unreadable=bad", "no choice 'bad'; valid: dropped, "),
+        ("model.sampler=vlm", "no choice 'vlm'; .* Did you mean 'vllm'"),
+        ("steps=many", "--steps: a whole number expected, got 'many'"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(setting: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     name, _, text = setting.partition("=")
-    try:
-        code = train_command([f"--{name.replace('_', '-')}={text}"])
-    except SystemExit as refused:  # of the option itself; what its group refuses comes back as a code
-        code = refused.code
-    assert code == 2
-    assert re.search(says, unboxed(capsys.readouterr().err))
+    assert train_command([f"--{name.replace('_', '-')}={text}"]) == 2
+    assert re.search(says, capsys.readouterr().err)

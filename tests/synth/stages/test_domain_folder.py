@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ended, unboxed
+from tests.command_line import ended
 from tests.domains import LIBRARY, library, with_tool
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
@@ -214,7 +214,7 @@ def test_numbers_of_nothing_are_refused_at_the_start(
     main: Callable[[Sequence[str]], int], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ended(main, words) == 2
-    assert f"{words[:-2].split()[-1]}: a whole number from 1 up expected, got 0" in unboxed(capsys.readouterr().err)
+    assert f"{words[:-2].split()[-1]}: a whole number from 1 up expected, got 0" in capsys.readouterr().err
 
 
 def test_a_part_of_a_spec_that_leads_out_of_its_folder_is_not_read(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import unboxed
 from tests.synth import runs
 from tests.two_texts import raises
 from toolorchestra.envs.base.errors import ConfigError, SpendCapReached
@@ -258,7 +257,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_what_is_asked_for_must_be_possible(asked: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with contextlib.suppress(SystemExit):  # where the options themselves are wrong
         assert make_domain.main(asked.split()) == 2
-    assert says in unboxed(capsys.readouterr().err)
+    assert says in capsys.readouterr().err
 
 
 def test_a_cap_that_is_too_low_says_how_the_run_goes_on(tmp_path: Path) -> None:
