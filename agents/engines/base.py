@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, POSITIVE, ConfigError, WithOption, no_such, require
 
@@ -143,6 +143,19 @@ class SamplesWhileTraining(Protocol):
     def publish(self) -> Samples:
         """Let the sampler take the weights of now; no turn may be under way. What is given samples with them until the
         next publish(), whatever training does meanwhile. Called by the thread that trains."""
+
+
+class Helpers(Protocol):
+    """Other processes with copies of an engine, each of which is given a part of some work."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def begin(self, name: str, parts: Sequence[tuple[Any, ...]]) -> None:
+        """Let each call this method of its engine with its part."""
+
+    def receive(self, number: int) -> Any:
+        """What one of them gave, waiting for it."""
 
 
 @runtime_checkable

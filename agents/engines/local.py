@@ -5,7 +5,6 @@ Where torchrun has started several processes, each holds a part of every weight:
 from __future__ import annotations
 
 import asyncio
-import io
 import itertools
 import json
 import threading
@@ -33,6 +32,7 @@ from toolorchestra.agents.engines.base import (
     NONE,
     Datum,
     EngineSettings,
+    Helpers,
     LossParams,
     ModelSize,
     Probed,
@@ -46,7 +46,7 @@ from toolorchestra.agents.engines.lora import adapter_of, keep_few_activations, 
 from toolorchestra.agents.engines.pretrained import use_fused_kernels
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.sharded import for_disk, like
-from toolorchestra.agents.engines.update import PolicyUpdate
+from toolorchestra.agents.engines.update import PolicyUpdate, from_bytes, to_bytes
 from toolorchestra.agents.engines.weights import (
     ENGINE,
     ReferenceWeights,
@@ -237,16 +237,16 @@ class LocalEngine:
 
     def snapshot(self) -> bytes:
         """The trained weights of now, for a copy of this engine in another process."""
-        file = io.BytesIO()
-        torch.save(dict(zip(names_of(self.model), (p.detach() for p in self.trained), strict=True)), file)
-        return file.getvalue()
+        return to_bytes(self.trained)
 
-    def adopt(self, snapshot: bytes, seed: int) -> None:
+    def adopt(self, snapshot: bytes, seed: int | None = None) -> None:
         """Take the weights of another engine over the same model, with random numbers that start at this seed."""
-        found = torch.load(io.BytesIO(snapshot), map_location=self.device, weights_only=True)
-        self.model.load_state_dict(found, strict=False)
+        with torch.no_grad():
+            for weight, part in zip(self.trained, from_bytes(snapshot, self.trained), strict=True):
+                weight.copy_(part)
         self._changed()
-        self.sampler.set_random_state(torch.Generator(device=self.device).manual_seed(seed).get_state())
+        if seed is not None:
+            self.sampler.set_random_state(torch.Generator(device=self.device).manual_seed(seed).get_state())
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -276,6 +276,21 @@ class LocalEngine:
             made = self._take(data, loss, learning_rate)
         self._changed()
         return {**made, **self._sampler_stats()}
+
+    def take_help(self, helpers: Helpers | None) -> None:
+        """Share each optimiser step with these from now on; with nobody where there are none."""
+        self._update.helpers = helpers
+
+    def gradient(
+        self, snapshot: bytes, batches: Sequence[list[Datum]], loss: LossParams, total: int
+    ) -> tuple[bytes, dict[str, float]]:
+        """The gradient of these weights over some batches of a step with `total` tokens that count, and what they
+        tell: a helper's part."""
+        self.adopt(snapshot)
+        self.model.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        sums = self._update.gradient(batches, loss, total)
+        return to_bytes(torch.zeros_like(p) if p.grad is None else p.grad for p in self.trained), sums
 
     @together
     def _take(self, data: Sequence[Datum], loss: LossParams, learning_rate: float) -> dict[str, float]:

@@ -185,20 +185,24 @@ class LocalSampler(Sampler):
         while requests:
             now: list[_QueuedTurn] = []
             later: list[_QueuedTurn] = []
+            begun: list[list[int]] = []
             for request in requests:
                 self._share(request)
-                awaited = (_common(_prompt(request), _prompt(other)) for other in now)
-                if max(awaited, default=0) > len(request.row.cached) + CHUNK:
+                prompt, least = _prompt(request), len(request.row.cached) + CHUNK + 1
+                if len(prompt) >= least and any(other[:least] == prompt[:least] for other in begun):
                     later.append(request)
                 elif len(request.forced) > 1:
                     now.append(request)
+                    begun.append(prompt)
             self._prefill_all(now)
             requests = later
 
     def _share(self, request: _QueuedTurn) -> None:
         """Copy what another row has of the prompt, from the one that has most of it; of equal ones the lowest."""
         row, prompt, have = request.row, _prompt(request), len(request.row.cached)
-        able = [other for other in self._all if len(other.cached) > have + CHUNK]
+        least = have + CHUNK + 1
+        worth = prompt[:least]  # most rows differ early: to compare a few tokens is sooner than to count what is alike
+        able = [other for other in self._all if len(other.cached) >= least and other.cached[:least] == worth]
         source = max(able, key=lambda other: _common(other.cached, prompt), default=row)
         common = min(_common(source.cached, prompt), len(prompt) - 1)
         if common <= have + CHUNK:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from toolorchestra.agents.engines.base import LOGIT_BYTES, Datum, EngineSettings, LossParams
+from toolorchestra.agents.engines.base import LOGIT_BYTES, Datum, EngineSettings, Helpers, LossParams
 from toolorchestra.agents.engines.decoder import KNOWN
 from toolorchestra.agents.engines.optimizers import make_optimizer
 from toolorchestra.agents.engines.sharded import for_disk, like
@@ -43,6 +43,18 @@ MOST_PADDING_OF_SMALL = 0.1
 """Share of padding in the batch of a small model, for which one more pass costs more than some padding."""
 LEAST_SHARED = 64
 """Tokens in common below which it is not worth two passes."""
+
+
+def to_bytes(tensors: Iterable[Tensor]) -> bytes:
+    """The numbers of tensors of one dtype, one behind the other."""
+    return torch.cat([one.detach().cpu().flatten() for one in tensors]).numpy().tobytes()
+
+
+def from_bytes(numbers: bytes, like: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors of these shapes, from what to_bytes() gave of such."""
+    flat = torch.frombuffer(bytearray(numbers), dtype=like[0].dtype)  # of bytes it would be read-only
+    parts = torch.split(flat, [one.numel() for one in like])
+    return [part.view(one.shape).to(one.device) for part, one in zip(parts, like, strict=True)]
 
 
 def token_losses(new: Tensor, old: Tensor, advantage: Tensor, params: LossParams) -> Tensor:
@@ -75,6 +87,8 @@ class PolicyUpdate:
         # cuDNN, which computes attention on Hopper, takes a third of a second to prepare for each new width.
         self._few_widths = self._device.type == "cuda" and is_large(model)
         self._most_padding = MOST_PADDING if is_large(model) else MOST_PADDING_OF_SMALL
+        self.helpers: Helpers | None = None
+        """Other processes that hold the same model, to share the batches of a step with."""
         self.not_finite = 0
         """Steps in a row that were not taken, because their gradient was no number."""
 
@@ -88,12 +102,12 @@ class PolicyUpdate:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.zero_grad(set_to_none=True)
-        sums: dict[str, float] = {}
         most, padding = self._settings.tokens_per_batch, self._most_padding
         made = batches(data, most, share=self._shares, most_padding=padding)
-        for batch in self._mine(made, data) if self._ranks else made:
-            for name, value in self._backward(batch, loss, total).items():
-                sums[name] = sums.get(name, 0.0) + value
+        if self.helpers and not loss.kl_weight:  # what a KL term refers to, they do not have
+            sums = self._helped(made, loss, total)
+        else:
+            sums = self.gradient(self._mine(made, data) if self._ranks else made, loss, total)
         if self._ranks:
             sums = self._ranks.added(sums)
         clipped = torch.nn.utils.clip_grad_norm_(self.trained, CLIP_NORM)
@@ -106,6 +120,29 @@ class PolicyUpdate:
             self._leave_out(norm)
         means = {name: value / total for name, value in sums.items()}
         return {**means, "tokens": float(total), "gradient_norm": norm, "not_finite": float(self.not_finite > 0)}
+
+    def gradient(self, made: Iterable[list[Datum]], loss: LossParams, total: int) -> dict[str, float]:
+        """Add what these batches give to the gradient of each weight. Gives the sums of what they tell."""
+        sums: dict[str, float] = {}
+        for batch in made:
+            for name, value in self._backward(batch, loss, total).items():
+                sums[name] = sums.get(name, 0.0) + value
+        return sums
+
+    def _helped(self, made: Iterable[list[Datum]], loss: LossParams, total: int) -> dict[str, float]:
+        """The same over all batches, of which each helper takes as many as this process. The parts are added in one
+        order, whoever is done first."""
+        assert self.helpers
+        mine, *theirs = ([b for b in part if b] for part in zip(*rounds(made, len(self.helpers) + 1), strict=True))
+        weights = to_bytes(self.trained)
+        self.helpers.begin("gradient", [(weights, part, loss, total) for part in theirs])
+        sums = self.gradient(mine, loss, total)
+        for number in range(len(theirs)):
+            gradient, told = self.helpers.receive(number)
+            for weight, part in zip(self.trained, from_bytes(gradient, self.trained), strict=True):
+                weight.grad = part if weight.grad is None else weight.grad.add_(part)
+            sums = {name: sums.get(name, 0.0) + value for name, value in told.items()}
+        return sums
 
     def _mine(self, made: Iterable[list[Datum]], data: Sequence[Datum]) -> Iterator[list[Datum]]:
         """This process's batch of each round. All take a part in putting weights together: where one has no batch, it

@@ -115,7 +115,8 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
     params, groups = rollout_params(config), state.get("groups", {"taken_below": step * config.groups})
     rollouts = Rollouts(engine, chat, params)
     if others := config.model.processes - 1:  # behind all that may fail: it starts processes
-        rollouts = SharedRollouts(engine, chat, params, Workers(config, others))
+        rollouts = SharedRollouts(engine, chat, params, workers := Workers(config, others))
+        rollouts.engine.take_help(workers)
     ahead = RolloutsAhead(config, engine, chat, params, groups) if config.max_staleness else None
     return TrainingRun(config, folder, engine, chat, rollouts, held_out, log, say, algorithm_of(config), ahead, **known)
 

@@ -1,8 +1,8 @@
-"""Rollouts shared among processes, each with a copy of the model.
+"""Work shared among processes, each with a copy of the model: rollouts, and the batches of an optimiser step.
 
 A small model on a CPU is bound by overhead, for which one process has one core. The jobs are cut into as many runs of
 neighbours as there are processes, this one among them; which process makes which rollout, and its random numbers,
-follow from the jobs alone, so that a resumed run repeats them.
+follow from the jobs alone, so that a resumed run repeats them. Gradients are added in one order.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from toolorchestra.agents.rollouts.grpo import Trajectory
 from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts
 from toolorchestra.envs.episode.calls import FailureGuard
 
+ROLLOUTS = "rollouts"
 _SECONDS_TO_END = 5.0
 
 
@@ -29,10 +30,9 @@ class _Workload(NamedTuple):
 
     number: int
     """Comes back with the answer: one that was not waited for is not taken for the next."""
-    jobs: list[Job]
-    params: RolloutParams
-    snapshot: bytes
-    seed: int
+    name: str
+    """ROLLOUTS, or a method of its engine."""
+    given: tuple[Any, ...]
 
 
 class Workers:
@@ -56,24 +56,22 @@ class Workers:
     def __len__(self) -> int:
         return len(self._ends)
 
-    def begin(self, parts: Sequence[list[Job]], params: RolloutParams, snapshot: bytes) -> None:
-        """Let each begin with its part. What one still owes of a part before is taken first: it reads nothing until
-        then."""
+    def begin(self, name: str, parts: Sequence[tuple[Any, ...]]) -> None:
+        """Let each begin with its part: rollouts, or a call of its engine's method. What one still owes of a part
+        before is taken first: it reads nothing until then."""
         self._shared += 1
         for number, part in enumerate(parts):
             if number in self._owing:
                 self._answer(number)
-            named = repr((number + 1, [(job.env_id, job.seed) for job in part]))
-            seed = int.from_bytes(hashlib.blake2b(named.encode(), digest_size=7).digest(), "big")
             try:
-                self._ends[number].send(_Workload(self._shared, part, params, snapshot, seed))
+                self._ends[number].send(_Workload(self._shared, name, part))
             except OSError:
                 raise self._gone(number) from None
             except TypeError as err:
                 raise TypeError(f"{err}; or make all rollouts here: model.processes=1") from None
             self._owing.add(number)
 
-    def receive(self, number: int) -> list[Trajectory]:
+    def receive(self, number: int) -> Any:
         """What one made, waiting for it."""
         answered, made = self._answer(number)
         while answered != self._shared:
@@ -82,7 +80,7 @@ class Workers:
             raise RuntimeError(f"rollout process {number + 1} broke:\n{made}")
         return made
 
-    def _answer(self, number: int) -> tuple[int, list[Trajectory] | str]:
+    def _answer(self, number: int) -> tuple[int, Any]:
         try:
             answered, made = self._ends[number].recv()
         except (EOFError, OSError):
@@ -126,6 +124,7 @@ class SharedRollouts(Rollouts):
 
     def close(self) -> None:
         """End the other processes."""
+        self.engine.take_help(None)
         self._workers.close()
 
     def collect(self, jobs: Sequence[Job], watch: Callable[[Trajectory], None] | None = None) -> list[Trajectory]:
@@ -133,7 +132,9 @@ class SharedRollouts(Rollouts):
         shares = len(self._workers) + 1
         cuts = [len(jobs) * k // shares for k in range(shares + 1)]
         parts = [list(jobs[cuts[k] : cuts[k + 1]]) for k in range(1, shares)]
-        self._workers.begin(parts, self.params, self.engine.snapshot())
+        snapshot = self.engine.snapshot()
+        given = [(part, self.params, snapshot, _seed(number, part)) for number, part in enumerate(parts)]
+        self._workers.begin(ROLLOUTS, given)
         made = super().collect(jobs[: cuts[1]], watch)
         for number in range(len(parts)):
             for trajectory in self._workers.receive(number):
@@ -141,6 +142,12 @@ class SharedRollouts(Rollouts):
                 if watch:
                     watch(trajectory)
         return made
+
+
+def _seed(number: int, jobs: Sequence[Job]) -> int:
+    """A seed of the random numbers of one process for these rollouts."""
+    named = repr((number + 1, [(job.env_id, job.seed) for job in jobs]))
+    return int.from_bytes(hashlib.blake2b(named.encode(), digest_size=7).digest(), "big")
 
 
 @contextmanager
@@ -160,15 +167,20 @@ def _work(connection: Connection, config: TrainConfig) -> None:
     from toolorchestra.agents.training.build import build
 
     engine, chat = build(config)
+    made: Any = engine  # whose methods are named
+
+    def rollouts(jobs: Sequence[Job], params: RolloutParams, snapshot: bytes, seed: int) -> list[Trajectory]:
+        made.adopt(snapshot, seed)
+        return Rollouts(engine, chat, params).collect(jobs)
+
     while True:
         try:
             share: _Workload = connection.recv()
         except EOFError:
             return
-        answer: list[Trajectory] | str = ""
+        answer: Any = ""
         with FailureGuard("rollouts") as guard:  # whatever it is, the process that shares out raises it
-            engine.adopt(share.snapshot, share.seed)
-            answer = Rollouts(engine, chat, share.params).collect(share.jobs)
+            answer = (rollouts if share.name == ROLLOUTS else getattr(made, share.name))(*share.given)
         if guard.failure:
             answer = guard.failure.traceback
         try:

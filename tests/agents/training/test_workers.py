@@ -10,8 +10,10 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from tests.agents.training.test_trainer import COLD, SMALL, run, weights
 from tests.agents.training.trained_models import same
@@ -113,6 +115,33 @@ def test_a_run_that_cannot_open_leaves_no_process(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         run(tmp_path, TWO)
     assert set(multiprocessing.active_children()) <= before
+
+
+def test_an_optimiser_step_is_shared_and_its_gradient_is_the_same(
+    shared: tuple[LocalEngine, SharedRollouts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the batches are another process's: the gradient is that of a step that one process takes."""
+    engine, rollouts = shared
+    alone, _ = build(replace(TWO, model=replace(TWO.model, processes=1)))
+    alone.adopt(engine.snapshot())
+    workers = rollouts._workers
+    begun: list[tuple[str, int]] = []
+    begin = workers.begin
+
+    def counted(name: str, parts: Any) -> None:
+        begun.append((name, len(parts[0][1])))
+        begin(name, parts)
+
+    data = [d for t in rollouts.collect(jobs(9)) for d in sampled(t)]
+    monkeypatch.setattr(workers, "begin", counted)
+    engine.take_help(workers)
+    told = [one.train(data, LossParams(entropy_weight=0.01), 1e-3) for one in (engine, alone)]
+    engine.take_help(None)
+    assert begun == [("gradient", 1)]
+    for name in ("loss", "entropy", "tokens", "mismatch", "gradient_norm"):
+        assert told[0][name] == pytest.approx(told[1][name], rel=1e-4, abs=1e-6)
+    for mine, its in zip(engine.trained, alone.trained, strict=True):
+        assert torch.allclose(mine.grad, its.grad, rtol=1e-4, atol=1e-6)
 
 
 def test_a_process_that_is_gone_is_said_and_the_rest_ends(shared: tuple[LocalEngine, SharedRollouts]) -> None:
