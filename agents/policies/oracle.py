@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from toolorchestra.agents.policies.plans import answering, last_result, question_world, tool_of, uses
-from toolorchestra.envs.base.actions import parse, render_call
+from toolorchestra.envs.base.actions import ToolCall, parse, render_call
+from toolorchestra.envs.base.errors import ActionError
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
@@ -108,6 +109,26 @@ class Oracle:
         return max((one for one in valued if one[0] >= best - SAME_VALUE), key=lambda one: one[1])[2]
 
 
+def expected_chance(episode: Episode, call: ToolCall) -> float | None:
+    """How likely this call's answer is right for the oracle, which has read all that was gathered: on average over how
+    a question suits whom, and over whether what was computed is right. None where no simulated expert answers."""
+    world = question_world(episode)
+    tool = world.toolbox.of_kind("answer")
+    offers = tool.offers if tool is not None and tool.name == call.name else ()
+    model = next((offer.model for offer in offers if offer.alias == call.arguments.get("model")), None)
+    if model not in world.skills:
+        return None
+    return _OraclePlans(episode, world, {}, knows_luck=False).chance_of(world.skills[model].without_luck())
+
+
+def _calls_of(said: str) -> Sequence[ToolCall]:
+    """The calls of a turn; none where it cannot be read."""
+    try:
+        return parse(said).calls
+    except ActionError:
+        return ()
+
+
 @dataclass(frozen=True)
 class _PlanPart:
     """Some calls of a plan, together."""
@@ -187,7 +208,7 @@ class _OraclePlans:
         asked: list[str] = []
         for message in self._episode.messages:
             if message["role"] == "assistant":
-                calls = parse(str(message["content"])).calls
+                calls = _calls_of(str(message["content"]))
                 asked = [str(c.arguments.get("model")) for c in calls if c.name == self._code.name]
             elif asked and (writer := writers.get(asked.pop(0))):
                 printed = _PRINTED.match(str(message["content"]))
@@ -222,6 +243,10 @@ class _OraclePlans:
         ledger = self._episode.ledger
         usd = ledger.nano_usd_of(REWARDED_ROLES) / NANO + whole.usd
         return Prospect(whole.first, chance, ExpectedBill(usd, ledger.seconds + whole.seconds, calls))
+
+    def chance_of(self, answerer: Skill) -> float:
+        """The chance of a right answer by what is gathered now, refusals counted."""
+        return (1 - answerer.law.refusals) * self._chance(answerer, self._facts, _NOTHING, _NOTHING)
 
     def _chance(self, answerer: Skill, facts: float, writing: _PlanPart, extra: _PlanPart) -> float:
         question = self._question

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from toolorchestra.agents.engines.base import Sample, Samples, SamplingParams
+from toolorchestra.agents.policies.oracle import expected_chance
 from toolorchestra.agents.rollouts.chat_template import ChatTemplate
 from toolorchestra.agents.rollouts.grpo import Measure, TokenSequence, Trajectory
 from toolorchestra.agents.rollouts.template_form import new_behind
@@ -292,13 +293,13 @@ def measured(episode: Episode) -> Measure:
 
 
 def _chance(episode: Episode) -> float | None:
-    """How likely what ended an episode was right, where one call of a simulated expert did and its law says that. With
-    a budget the drawn outcome counts: what was spent beyond it is in it."""
+    """How likely what ended an episode was right, as far as the oracle can know, where one call of a simulated expert
+    did. With a budget the drawn outcome counts: what was spent beyond it is in it."""
     if not isinstance(episode.world, QaWorld) or episode.rules.limits.usd is not None:
         return None
     said = next(str(m["content"]) for m in reversed(episode.messages) if m["role"] == "assistant")
     calls = parse(said).calls if _readable(said) else ()
-    return episode.world.chance(calls[0]) if len(calls) == 1 else None
+    return expected_chance(episode, calls[0]) if len(calls) == 1 else None
 
 
 def _trajectory(job: Job, episode: Episode, run: _RolloutState, params: RolloutParams) -> Trajectory:

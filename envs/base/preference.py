@@ -17,8 +17,11 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 Wording = Literal["train", "wide", "validation", "heldout"]
 WORDINGS: tuple[Wording, ...] = get_args(Wording)
 """Sets of sentences: to play with, further ones to learn from, to pick a checkpoint by, and to report on. No sentence
-stands in two of them; "wide" is drawn together with "train"."""
+stands in two of them; "wide" is drawn together with "train", and every other time put together from clauses."""
 GENERAL = ("outcome", "usd", "seconds")
+_JOINTS = (". ", ". ", ". ", ", and ", "; ", ", ", " and ")
+_ENDS = (".", ".", ".", "!", "")
+"""What stands between two clauses, and behind the last. What comes more often stands here more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,28 @@ def _of(wording: Wording, kind: str | None, most_slots: int) -> tuple[Template, 
     return tuple(t for t in kept if t.slots <= most_slots)
 
 
+@cache
+def _clauses() -> Mapping[str, Any]:
+    """What sentences are put together from: clauses by what they ask for, and their orders by kind of preference."""
+    text = (resources.files("toolorchestra.envs") / "data" / "preference_clauses.json").read_text(encoding="utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def _composed(rng: random.Random, kind: str) -> str:
+    """A sentence of some clauses. Who learns from these has to read the clauses, and cannot know the whole by heart."""
+    known = _clauses()
+    first, *rest = (rng.choice(known["clauses"][name]) for name in rng.choice(known["orders"][kind]))
+    text = _capital(first)
+    for clause in rest:
+        joint = rng.choice(_JOINTS)
+        text += joint + (_capital(clause) if joint == ". " else clause)
+    return text + rng.choice(_ENDS)
+
+
+def _capital(text: str) -> str:
+    return text if text.startswith("{") else text[:1].upper() + text[1:]
+
+
 def sample(rng: random.Random, keys: Sequence[str], wording: Wording = "train", kind: str | None = None) -> Preference:
     """A preference over these keys, drawn from the bank."""
     known(kind)
@@ -113,11 +138,12 @@ def sample(rng: random.Random, keys: Sequence[str], wording: Wording = "train", 
     if not bank:
         raise ConfigError(f"preference {kind!r} weighs more tools than there are: {', '.join(keys) or 'none'}")
     template = rng.choice(bank)
+    text = _composed(rng, template.kind) if wording == "wide" and rng.random() < 0.5 else template.text
     drawn = rng.sample(list(keys), min(2, len(keys))) if template.slots else []
     names = dict(zip(("tool", "other"), drawn, strict=False))
     weights = {key.format(**names): weight for key, weight in template.weights.items()}
     general = {key: weights.pop(key, 0.0) for key in GENERAL}
-    return Preference(**general, tools=weights, sentence=template.text.format(**names), kind=template.kind)
+    return Preference(**general, tools=weights, sentence=text.format(**names), kind=template.kind)
 
 
 def read(value: Any, rng: random.Random, keys: Sequence[str], wording: Wording = "train") -> Preference:

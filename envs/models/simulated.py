@@ -343,12 +343,6 @@ def _write_answer(skill: Skill, question: Question, shown: str, draws: Draws) ->
     return f"<answer>{draws.choose(question.decoys) if question.decoys else 'unknown'}</answer>"
 
 
-def answered_rightly(skill: Skill, question: Question, shown: str) -> float:
-    """How likely an answer is right that was drawn as drawn_reply() and complete() draw it, where one was given."""
-    chance = skill.answer_chance(question, facts_in(question, shown), computed_in(question, shown))
-    return (1 - skill.law.refusals) * chance
-
-
 _WRITERS = {"query": _write_query, "code": _write_code, "answer": _write_answer}
 
 # -- files -------------------------------------------------------------------------------------------------------------

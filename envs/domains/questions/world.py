@@ -12,7 +12,7 @@ from toolorchestra.envs.base.types import Answer, Message, Outcome, Passage, Que
 from toolorchestra.envs.domains.questions.judge import Judge
 from toolorchestra.envs.domains.source import ungraded
 from toolorchestra.envs.domains.world import ENDS_THE_EPISODE, MESSAGE, World
-from toolorchestra.envs.models.simulated import Skill, answered_rightly
+from toolorchestra.envs.models.simulated import Skill
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.code import Computed
 from toolorchestra.envs.tools.question_material import gathered
@@ -93,14 +93,6 @@ class QaWorld(World):
             self.answer = note
         elif note is not None and self.answer is None:
             raise ConfigError(f"tool {call.name!r} left a note this world does not know: {type(note).__name__}")
-
-    def chance(self, call: ToolCall) -> float | None:
-        """How likely the answer of a simulated expert is right that was shown all that is gathered; None where it is
-        nobody's whose law is known. No agent is shown it: training may learn from it in place of the answer drawn."""
-        tool = self.toolbox.of_kind("answer")
-        offers = tool.offers if tool is not None and tool.name == call.name else ()
-        skill = next((self.skills.get(o.model) for o in offers if o.alias == call.arguments.get("model")), None)
-        return None if skill is None else answered_rightly(skill, self.question, gathered(self))
 
     def to_grade(self) -> dict[str, Any]:
         """Give what is graded again (Regradable)."""
