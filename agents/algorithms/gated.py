@@ -21,7 +21,7 @@ class Gated(LeaveOneOut):
         """The paper's reward, with its costs weighed by the share of the group that is right."""
         rewards = super().score(group)
         measures = [trajectory.measure for trajectory in group.trajectories]
-        right = [m.outcome if m.chance is None else m.chance for m in measures]
+        right = [m.expected.chance if m.expected else m.outcome for m in measures]
         known = [share for share, reward in zip(right, rewards, strict=True) if reward is not None]
         rate, most = fmean(known) if known else 0.0, whole(group.trajectories[0].preference.weights())
         made: list[RewardBreakdown | None] = []

@@ -177,8 +177,8 @@ class TrainConfig:
     algorithm: str = "grpo"
     """What turns rewards into advantages: "grpo", "leave-one-out", "gated", "critic", or your.module:YourAlgorithm."""
     expected_outcome: bool = False
-    """Learn from how likely an answer was right in place of whether it was, where simulated experts answer: their
-    chances are known. In training alone; evaluations count what was drawn."""
+    """Learn from what was to be expected in place of what was drawn, where simulated experts answer: how likely the
+    answer was right, and what such calls cost in the mean. In training alone; evaluations count what was drawn."""
     loss: LossParams = field(default_factory=LossParams)
     advantage: AdvantageParams = field(default_factory=AdvantageParams)
     max_tokens: int = 10

@@ -35,6 +35,8 @@ FOUND_TOKENS = 350
 """What the documents of one search add to later prompts, about."""
 SAME_VALUE = 0.004
 """Plans this close in their value count as equal; the cheaper one is taken."""
+_PURPOSES: Mapping[str, Purpose] = {"search": "query", "enhance_reasoning": "code", "answer": "answer", "ask": "answer"}
+"""What experts write for each kind of tool."""
 _PRINTED = re.compile(r"Output: (.+)")
 
 
@@ -119,6 +121,26 @@ def expected_chance(episode: Episode, call: ToolCall) -> float | None:
     if model not in world.skills:
         return None
     return _OraclePlans(episode, world, {}, knows_luck=False).chance_of(world.skills[model].without_luck())
+
+
+def expected_bill(episode: Episode) -> tuple[float, float]:
+    """Dollars and seconds of the calls that an episode made, with what each expert's reply takes in the mean in place
+    of what it took."""
+    world = question_world(episode)
+    purposes = {
+        offer.alias: _PURPOSES[tool.kind] for tool in world.toolbox if tool.kind in _PURPOSES for offer in tool.offers
+    }
+    nano = seconds = 0.0
+    for charge in episode.ledger:
+        used, purpose, skill = charge.usage, purposes.get(charge.tool), world.skills.get(charge.usage.item)
+        if purpose and skill and used.tokens.output:
+            tokens = Tokens(used.tokens.input, 0, round(skill.output_tokens[purpose]))
+            nano += episode.sheet.price(used.item).nano_usd(used._replace(tokens=tokens))
+            seconds += skill.seconds[purpose]
+        else:
+            nano += charge.nano_usd if charge.role in REWARDED_ROLES else 0
+            seconds += charge.seconds
+    return nano / NANO, seconds
 
 
 def _calls_of(said: str) -> Sequence[ToolCall]:

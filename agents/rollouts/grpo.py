@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from toolorchestra.agents.engines.base import Datum, Sample
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, one_of, require
@@ -101,6 +101,15 @@ class TokenSequence:
         self.text += text
 
 
+class Expected(NamedTuple):
+    """What an episode of simulated experts was to be expected to come to, by the calls that were made."""
+
+    chance: float
+    """How likely its answer was right."""
+    usd: float
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     """What a trajectory came to, as far as rewards look at it."""
@@ -119,9 +128,9 @@ class Measure:
     """Whether it ran out of context: what it would have answered is not known."""
     terms: Mapping[str, float] = field(default_factory=dict)
     """What terms of the user's own came to. They are not scaled: 1 is what the best possible episode earns."""
-    chance: float | None = None
-    """How likely its answer was right, where a simulated expert gave it and training is to learn from that (see
-    RolloutParams.expected_outcome); None: the outcome that was drawn counts."""
+    expected: Expected | None = None
+    """What training learns from in place of what was drawn (see RolloutParams.expected_outcome); None: what was
+    drawn."""
 
     @property
     def solved(self) -> bool:
@@ -261,30 +270,31 @@ def rewards_of(group: Group, params: AdvantageParams) -> list[RewardBreakdown | 
     first = group.trajectories[0]
     reward = GroupReward(first.preference, first.keys)
     measures = [_counted(t.measure, params) for t in group.trajectories]
-    others = [*group.baselines, *(m for m in measures if m.chance is not None)]
+    others = [*group.baselines, *(m for m in measures if m.expected)]
     wrong = [replace(others[0], outcome=0.0)] if others else []  # being right counts where everybody is
     if not group.baselines:
         scored = reward.score(measures, wrong)
     else:
         scored = [reward.score([measure], [*group.baselines, *wrong])[0] for measure in measures]
-    return [_expected(made, measure.chance) for made, measure in zip(scored, measures, strict=True)]
+    return [_expected(made, measure.expected) for made, measure in zip(scored, measures, strict=True)]
 
 
 def _counted(measure: Measure, params: AdvantageParams) -> Measure:
-    """A measure as training counts it. Where the chance of being right is known it is scored as right, and the chance
+    """A measure as training counts it. Where it is known what was to be expected that is scored, as right: the chance
     counts afterwards."""
     if measure.context_cut and not params.count_context_cuts:
         return replace(measure, failed=True)  # no evidence, and no end of the scale
     if params.unreadable == "wrong" and not measure.valid_format:
-        return replace(measure, outcome=0.0, chance=None)
-    return measure if measure.chance is None else replace(measure, outcome=1.0)
+        return replace(measure, outcome=0.0, expected=None)
+    expected = measure.expected
+    return replace(measure, outcome=1.0, usd=expected.usd, seconds=expected.seconds) if expected else measure
 
 
-def _expected(made: RewardBreakdown | None, chance: float | None) -> RewardBreakdown | None:
+def _expected(made: RewardBreakdown | None, expected: Expected | None) -> RewardBreakdown | None:
     """What a right answer earns, as often as it is right. The user's own terms are what they are."""
-    if made is None or chance is None:
+    if made is None or expected is None:
         return made
-    parts = {name: part if name.startswith(TERM) else chance * part for name, part in made.parts.items()}
+    parts = {name: part if name.startswith(TERM) else expected.chance * part for name, part in made.parts.items()}
     return RewardBreakdown(sum(parts.values(), 0.0), parts, made.solved)
 
 

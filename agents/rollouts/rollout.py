@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import Any
 
 from toolorchestra.agents.engines.base import Sample, Samples, SamplingParams
-from toolorchestra.agents.policies.oracle import expected_chance
+from toolorchestra.agents.policies.oracle import expected_bill, expected_chance
 from toolorchestra.agents.rollouts.chat_template import ChatTemplate
-from toolorchestra.agents.rollouts.grpo import Measure, TokenSequence, Trajectory
+from toolorchestra.agents.rollouts.grpo import Expected, Measure, TokenSequence, Trajectory
 from toolorchestra.agents.rollouts.template_form import new_behind
 from toolorchestra.agents.rollouts.time_split import TimeSplit
 from toolorchestra.envs.base.actions import parse
@@ -292,14 +292,15 @@ def measured(episode: Episode) -> Measure:
     return Measure(value, usd, seconds, calls, failed, terms=dict(episode.terms))
 
 
-def _chance(episode: Episode) -> float | None:
-    """How likely what ended an episode was right, as far as the oracle can know, where one call of a simulated expert
-    did. With a budget the drawn outcome counts: what was spent beyond it is in it."""
+def _expected(episode: Episode) -> Expected | None:
+    """What an episode was to be expected to come to, as far as the oracle can know, where one call of a simulated
+    expert ended it. With a budget what was drawn counts: what was spent beyond it is in it."""
     if not isinstance(episode.world, QaWorld) or episode.rules.limits.usd is not None:
         return None
     said = next(str(m["content"]) for m in reversed(episode.messages) if m["role"] == "assistant")
     calls = parse(said).calls if _readable(said) else ()
-    return expected_chance(episode, calls[0]) if len(calls) == 1 else None
+    chance = expected_chance(episode, calls[0]) if len(calls) == 1 else None
+    return None if chance is None else Expected(chance, *expected_bill(episode))
 
 
 def _trajectory(job: Job, episode: Episode, run: _RolloutState, params: RolloutParams) -> Trajectory:
@@ -320,7 +321,7 @@ def _trajectory(job: Job, episode: Episode, run: _RolloutState, params: RolloutP
             valid_format=run.valid,
             valid_output=finished,
             context_cut=run.stopped == OUT_OF_CONTEXT,
-            chance=_chance(episode) if params.expected_outcome and finished else None,
+            expected=_expected(episode) if params.expected_outcome and finished else None,
         ),
         turns=episode.turn,
         truncated_by=run.stopped,

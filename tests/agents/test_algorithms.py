@@ -16,8 +16,15 @@ from toolorchestra.agents.algorithms.leave_one_out import SCALE, LeaveOneOut
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.evaluation.heldout import played
 from toolorchestra.agents.policies.baselines import baseline
-from toolorchestra.agents.rollouts.grpo import AdvantageParams, Grpo, TokenSequence, Trajectory, training_batch
-from toolorchestra.agents.rollouts.rollout import _chance, factory_of
+from toolorchestra.agents.rollouts.grpo import (
+    AdvantageParams,
+    Expected,
+    Grpo,
+    TokenSequence,
+    Trajectory,
+    training_batch,
+)
+from toolorchestra.agents.rollouts.rollout import _expected, factory_of, measured
 from toolorchestra.envs.base.errors import ConfigError
 
 PARAMS = AdvantageParams(least_spread=0.0)
@@ -89,9 +96,8 @@ def test_the_expected_outcome_is_the_mean_of_drawn_ones(env_id: str) -> None:
     plays: list[tuple[float, float]] = []
     for seed in range(900):
         episode = played(factory, baseline("strongest" if seed % 3 else "cheapest", seed), seed)
-        chance = _chance(episode)
-        if chance is not None and episode.outcome is not None:
-            plays.append((chance, episode.outcome.value))
+        if (expected := _expected(episode)) is not None and episode.outcome is not None:
+            plays.append((expected.chance, episode.outcome.value))
     assert len(plays) > 800
     middle = statistics.median(chance for chance, _ in plays)
     for some in (plays, [p for p in plays if p[0] <= middle], [p for p in plays if p[0] > middle]):
@@ -106,7 +112,7 @@ def test_what_nobody_could_know_is_not_in_the_expected_outcome() -> None:
     spreads: list[tuple[float, float]] = []
     for seed in range(12):
         found = [played(factory, baseline("strongest", seed), seed, {"luck": luck}) for luck in range(12)]
-        said = [chance for episode in found if (chance := _chance(episode)) is not None]
+        said = [expected.chance for episode in found if (expected := _expected(episode)) is not None]
         drawn = [episode.outcome.value for episode in found if episode.outcome]
         if len(said) > 10:
             spreads.append((statistics.pvariance(said), statistics.pvariance(drawn)))
@@ -114,9 +120,23 @@ def test_what_nobody_could_know_is_not_in_the_expected_outcome() -> None:
     assert sum(said for said, _ in spreads) < 0.5 * sum(drawn for _, drawn in spreads)
 
 
+def test_the_expected_bill_is_the_mean_of_drawn_ones() -> None:
+    """Over many tasks, dollars and seconds that are expected are those that were paid and waited."""
+    factory = factory_of("HLE-v0")
+    said, drawn = [0.0, 0.0], [0.0, 0.0]
+    for seed in range(1500):
+        episode = played(factory, baseline("cheapest", seed), seed)
+        if expected := _expected(episode):
+            measure = measured(episode)
+            said = [said[0] + expected.usd, said[1] + expected.seconds]
+            drawn = [drawn[0] + measure.usd, drawn[1] + measure.seconds]
+    assert said == pytest.approx(drawn, rel=0.1)
+
+
 def test_a_chance_counts_what_a_right_answer_would_earn() -> None:
     between = (replace(WRONG, usd=0.0), replace(RIGHT, usd=0.1))
-    sure, likely = replace(RIGHT, chance=1.0), replace(WRONG, usd=0.02, chance=0.25)
+    sure = replace(RIGHT, usd=9.0, expected=Expected(1.0, RIGHT.usd, RIGHT.seconds))  # what was drawn does not count
+    likely = replace(WRONG, expected=Expected(0.25, 0.02, WRONG.seconds))
     rewards = Grpo(PARAMS).score(group_of(sure, likely, baselines=between))
     assert [one.total for one in rewards if one] == pytest.approx([1.8, 0.25 * 1.8])
     unread = Grpo(replace(PARAMS, unreadable="wrong")).score(group_of(sure, replace(likely, valid_format=False)))
