@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from toolorchestra.agents.policies.plans import answering, last_result, question_world, tool_of, uses
-from toolorchestra.envs.base.actions import ToolCall, parse, render_call
+from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ActionError
 from toolorchestra.envs.base.preference import Preference
+from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import Purpose
@@ -117,10 +118,10 @@ def expected_chance(episode: Episode, call: ToolCall) -> float | None:
     world = question_world(episode)
     tool = world.toolbox.of_kind("answer")
     offers = tool.offers if tool is not None and tool.name == call.name else ()
-    model = next((offer.model for offer in offers if offer.alias == call.arguments.get("model")), None)
-    if model not in world.skills:
+    skill = next((world.skills.get(o.model) for o in offers if o.alias == call.arguments.get("model")), None)
+    if skill is None:
         return None
-    return _OraclePlans(episode, world, {}, knows_luck=False).chance_of(world.skills[model].without_luck())
+    return _OraclePlans(episode, world, {}, knows_luck=False).chance_of(skill.without_luck())
 
 
 def expected_bill(episode: Episode) -> tuple[float, float]:
