@@ -54,6 +54,15 @@ def tools(mcp: str = COMMAND, **settings: Any) -> dict[str, to.Tool]:
     return {tool.name: tool for tool in to.mcp_tools(mcp, environment=HERE, **settings)}
 
 
+async def ended(*episodes: ToolContext) -> None:
+    """End them, and wait until the servers that they started are gone: one that is left would break a later test."""
+    for context in episodes:
+        context.end()
+    async with asyncio.timeout(20):
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0.01)
+
+
 def call(tool: to.Tool, context: ToolContext | None = None, **arguments: Any) -> ToolResult:
     """Call it on a loop that ends with the call, and its session with the episode."""
 
@@ -63,8 +72,7 @@ def call(tool: to.Tool, context: ToolContext | None = None, **arguments: Any) ->
             result: ToolResult = await tool.run(found, **arguments)
             return result
         finally:
-            found.end()
-            await asyncio.sleep(0.05)
+            await ended(found)
 
     return asyncio.run(one())
 
@@ -92,9 +100,7 @@ def test_each_episode_has_a_session_of_its_own() -> None:
         one, other = ToolContext(None, 1), ToolContext(None, 2)
         await asyncio.gather(found["write"].run(one, text="mine"), found["write"].run(other, text="yours"))
         said = [(await found["read"].run(context)).content for context in (one, other)]
-        one.end()
-        other.end()
-        await asyncio.sleep(0.05)
+        await ended(one, other)
         return said
 
     assert asyncio.run(both()) == ["mine", "yours"]
@@ -138,8 +144,7 @@ def test_recorded_and_replayed_without_a_server(tmp_path: Path) -> None:
 
         async def both() -> list[Any]:
             said = [await found["write"].run(context, text=str(number)) for number in range(2)]
-            context.end()
-            await asyncio.sleep(0.05)
+            await ended(context)
             return said
 
         return [*asyncio.run(both()), [usage._replace(seconds=0.0) for usage in context.bill.usages]]
