@@ -6,6 +6,7 @@ answer has its bill. `toolorchestra serve cascade --sim` answers embedded questi
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -59,7 +60,8 @@ class ServeOptions:
     """What the keys have spent: a file of SQLite, or a postgresql:// address that several servers share. In --out when
     left out."""
     replica: str = ""
-    """Name of this server among those that share the database. HOST:PORT when left out."""
+    """Name of this server among those that share the database. HOST:PORT when left out, and of those on one Postgres
+    the machine's name and the port."""
     release_lost: bool = False
     """Give back what requests had set aside whose server was killed."""
     new_key: str = ""
@@ -140,7 +142,8 @@ def service_of(given: ServeOptions, folder: Path) -> PolicyService:
         factory = factory_for(policy, env, **more)
         solvers[label] = QuestionSolver(factory, player(policy, factory))
     keys = read_keys(given.keys) if given.keys else {}
-    replica = given.replica or f"{given.host}:{given.port}"
+    shared = given.database.startswith("postgres")  # where all servers listen at 0.0.0.0
+    replica = given.replica or f"{socket.gethostname() if shared else given.host}:{given.port}"
     accounts = Accounts(keys, given.database or str(folder / "accounts.sqlite"), replica)
     if accounts.lost:
         say(f"{accounts.lost} requests were in flight when this server was killed; what they had set aside counts "
@@ -168,8 +171,6 @@ def app_of(service: PolicyService, *, simulated: bool = False) -> Any:
 @contextmanager
 def listening(host: str, port: int) -> Iterator[tuple[str, Callable[[Any, int], None]]]:
     """A bound socket: its URL, and what serves an ASGI application there until SIGTERM or Ctrl-C."""
-    import socket
-
     try:
         import uvicorn
     except ModuleNotFoundError:

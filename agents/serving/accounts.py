@@ -16,11 +16,12 @@ import hashlib
 import hmac
 import secrets
 import sqlite3
+import string
 import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,7 +56,7 @@ class ApiKey:
 
     def __post_init__(self) -> None:
         require(self, NOT_NEGATIVE, *(n for n in ("usd", "requests_per_minute") if getattr(self, n) is not None))
-        if len(self.sha256) != hashlib.sha256().digest_size * 2:
+        if len(self.sha256) != hashlib.sha256().digest_size * 2 or not set(self.sha256) <= set(string.hexdigits):
             raise ConfigError(f"sha256 is the key's hash, 64 hexadecimal digits, got {len(self.sha256)} characters")
 
 
@@ -83,6 +84,12 @@ def read_keys(path: str | Path) -> dict[str, ApiKey]:
     made = dict(shapes.read(_KeysFile, data, str(path)).keys)
     if not made:
         raise ConfigError(f"{path} has no key; {_PRINTED}")
+    if NOBODY in made:
+        raise ConfigError(f"{path}: {NOBODY!r} is the name of who has no key; name the key otherwise")
+    by_hash: dict[str, str] = {}
+    for name, key in made.items():
+        if (other := by_hash.setdefault(key.sha256.lower(), name)) != name:
+            raise ConfigError(f"{path}: {other} and {name} have the same sha256; give each a key of its own")
     return made
 
 
@@ -188,8 +195,9 @@ class Accounts:
     def end(self, request: str, nano_usd: int) -> None:
         """Book what a request has spent, and give back the rest of what was set aside."""
         with self._database.transaction() as do:
-            for name, held in do("SELECT name, held FROM requests WHERE id = ?", request):
-                do("UPDATE accounts SET spent = spent + ?, held = held - ? WHERE name = ?", nano_usd, held, name)
+            for name, held, spent, lost in do("SELECT name, held, spent, lost FROM requests WHERE id = ?", request):
+                more = nano_usd - (spent if lost else 0)  # what counts already: another server took this one for killed
+                do("UPDATE accounts SET spent = spent + ?, held = held - ? WHERE name = ?", more, held, name)
                 do("DELETE FROM requests WHERE id = ?", request)
 
     def release_lost(self) -> int:
@@ -251,13 +259,16 @@ class _Sqlite:
     def transaction(self) -> Iterator[Do]:
         """Run statements, all of them or none."""
         with self._lock:
-            self._connection.execute("BEGIN IMMEDIATE")
             try:
+                self._connection.execute("BEGIN IMMEDIATE")
                 yield lambda statement, *values: self._connection.execute(statement, values).fetchall()
-            except BaseException:
-                self._connection.execute("ROLLBACK")
+                self._connection.execute("COMMIT")
+            except BaseException as err:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                if isinstance(err, sqlite3.OperationalError):  # locked for long, or no room on the disk
+                    raise Outage(f"the database of accounts cannot be written: {err}") from None
                 raise
-            self._connection.execute("COMMIT")
 
     def close(self) -> None:
         """Close the file."""
@@ -283,17 +294,24 @@ class _Postgres:
     @contextmanager
     def transaction(self) -> Iterator[Do]:
         """Run statements, all of them or none."""
-        with self._lock:
-            if self._connection is None or self._connection.closed:
-                try:
-                    self._connection = self._psycopg.connect(self._address, connect_timeout=10)
-                except self._psycopg.Error as err:
-                    raise Outage(f"the database of accounts does not answer: {type(err).__name__}") from None
+        with self._lock, ExitStack() as stack:
             try:
-                with self._connection.transaction():
-                    yield self._run
+                try:
+                    stack.enter_context(self._connected().transaction())
+                except self._psycopg.OperationalError:  # idle, it broke unseen, and nothing was asked yet
+                    stack.enter_context(self._connected().transaction())
+                yield self._run
+                stack.close()
             except self._psycopg.OperationalError as err:
                 raise Outage(f"the database of accounts broke off: {type(err).__name__}") from None
+
+    def _connected(self) -> Any:
+        if self._connection is None or self._connection.closed:
+            try:
+                self._connection = self._psycopg.connect(self._address, connect_timeout=10)
+            except self._psycopg.Error as err:
+                raise Outage(f"the database of accounts does not answer: {type(err).__name__}") from None
+        return self._connection
 
     def _run(self, statement: str, *values: Any) -> list[Any]:
         found = self._connection.execute(statement.replace("?", "%s"), values)

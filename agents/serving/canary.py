@@ -23,6 +23,8 @@ FIRST_LOOK = 50
 LEVEL = 0.05
 _RULES = 3
 GOOD = ("answered", "tool_calls")
+_SAYS_NOTHING = ("cancelled", "decided")
+"""Ends that say nothing of the policy: who asked went away, or wanted no answer."""
 
 
 @dataclass
@@ -72,7 +74,7 @@ class Canary:
 
     def ended(self, policy: str, ended: str, usd: float, right: float | None) -> None:
         """Count a request that has ended."""
-        if policy in self.arms and ended != "cancelled":  # who goes away says nothing of the policy
+        if policy in self.arms and ended not in _SAYS_NOTHING:
             arm = self.arms[policy]
             arm.usd.append(usd)
             arm.bad += ended not in GOOD
@@ -80,11 +82,11 @@ class Canary:
                 self.rate(policy, right >= 0.5)
             self._judge()
 
-    def rate(self, policy: str, right: bool) -> None:
-        """Count a rating of an answer."""
+    def rate(self, policy: str, right: bool, before: float | None = None) -> None:
+        """Count a rating of an answer, in place of the one before where there was one."""
         if policy in self.arms:
-            self.arms[policy].rated += 1
-            self.arms[policy].right += right
+            self.arms[policy].rated += before is None
+            self.arms[policy].right += right - (before is not None and before >= 0.5)
 
     def told(self) -> dict[str, Any]:
         """Tell how it stands, for the page."""

@@ -69,7 +69,8 @@ class ClientSession:
     began: float
     ignored: Sequence[str] = ()
     task: asyncio.Task[Solution] | None = None
-    told_nano_usd: int = 0
+    told: Solution | None = None
+    """What it had come to when its client was told last."""
     expires: asyncio.TimerHandle | None = None
     watch: Callable[[str], None] | None = None
     """Is told each step, in words."""

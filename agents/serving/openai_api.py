@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from toolorchestra.agents.serving.solving import Asked, Solution
 from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.actions import Action, parse
-from toolorchestra.envs.base.errors import ActionError, ConfigError, one_line
+from toolorchestra.envs.base.errors import POSITIVE, ActionError, ConfigError, one_line, require
 from toolorchestra.envs.base.openai_messages import from_openai
 from toolorchestra.envs.base.types import Message, Transcript
 from toolorchestra.envs.episode.episode import Step
+from toolorchestra.envs.money.prices import Tokens
 from toolorchestra.envs.tools import Tool
 
 STEP_CHARACTERS = 400
@@ -52,6 +53,10 @@ class ChatBody:
     """Whether the orchestrator, after results of the client's tools, keeps to the expert of each tool that it asked."""
     steps: bool = False
     """Whether a stream tells each step as reasoning."""
+
+    def __post_init__(self) -> None:
+        limits = ("budget_usd", "deadline_seconds")
+        require(self, POSITIVE, *(name for name in limits if getattr(self, name) is not None))
 
 
 class Spoken(NamedTuple):
@@ -157,6 +162,8 @@ def schemas(tools: Any) -> list[Mapping[str, Any]]:
         function = one.get("function") if isinstance(one, Mapping) and one.get("type") == "function" else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise ConfigError(f"the request: tools[{number}] must be of type function and have a name, got {one!r:.80}")
+        if not isinstance(function.get("parameters"), Mapping | None):
+            raise ConfigError(f"the request: tools[{number}].function.parameters must be a schema's object")
         found.append(function)
     return found
 
@@ -185,6 +192,20 @@ class ChatReply(NamedTuple):
     ignored: Sequence[str] = ()
     failure: str = ""
     thought: str = ""
+
+
+def part_of(now: Solution, before: Solution | None) -> Solution:
+    """What came after the last that a conversation's client was told."""
+    if before is None:
+        return now
+    return replace(
+        now,
+        usd=round(now.usd - before.usd, 9),
+        usd_by_role={role: round(usd - before.usd_by_role.get(role, 0.0), 9) for role, usd in now.usd_by_role.items()},
+        seconds=now.seconds - before.seconds,
+        calls={name: more for name, count in now.calls.items() if (more := count - before.calls.get(name, 0))},
+        tokens=Tokens(*(one - other for one, other in zip(now.tokens, before.tokens, strict=True))),
+    )
 
 
 def usage_of(solution: Solution) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from toolorchestra.agents.serving import openai_api as api
 from toolorchestra.agents.serving import responses_api
@@ -20,6 +21,7 @@ from toolorchestra.agents.serving.service import Ended, PolicyService, question_
 from toolorchestra.envs.adapters import json_body
 from toolorchestra.envs.base.errors import ConfigError, Outage, install
 from toolorchestra.envs.money.prices import EXPERT, NANO, REWARDED_ROLES, ROLES
+from toolorchestra.envs.retrieval.remote import LOOPBACK
 from toolorchestra.envs.wrappers.record import trajectory_line
 
 try:
@@ -36,6 +38,7 @@ BODY_BYTES = 4 << 20
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 _PRIVATE = {"cache-control": "no-store"}
 Handler = Callable[[Request, str], Awaitable[Response]]
+T = TypeVar("T")
 
 
 class Metrics:
@@ -150,7 +153,8 @@ class Server:
 
     def _account(self, request: Request, *, admin: bool) -> str:
         from_page = request.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
-        if from_page and not self.service.accounts.keys:
+        named = urlsplit(f"//{request.headers.get('host', '')}").hostname  # a page's own name may lead to this address
+        if not self.service.accounts.keys and (from_page or named not in (None, *LOOPBACK)):
             raise Refused(403, "other_site", "a page of another site may not ask a server without keys")
         name = self.service.accounts.who(request.headers.get("authorization", ""))
         if admin and name != NOBODY and not self.service.accounts.keys[name].admin:
@@ -176,7 +180,7 @@ class Server:
         session = self.service.begin(data, account)
         if data.get("stream"):
             events = self._events(session, form, steps=bool(data.get("steps")))
-            return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
+            return _Stream(self.service, session, events)
         reply = await _unless_gone(request, self.service.reply(session))
         if reply.ended == "failed":
             return JSONResponse(api.failed(reply), 502, headers=api.headers(reply))
@@ -206,7 +210,7 @@ class Server:
                 await asyncio.wait({playing})
 
     async def _decision(self, request: Request, account: str) -> Response:
-        return JSONResponse(await self.service.decision(await _body(request), account))
+        return JSONResponse(await _unless_gone(request, self.service.decision(await _body(request), account)))
 
     async def _feedback(self, request: Request, account: str) -> Response:
         data = await _body(request)
@@ -281,7 +285,21 @@ async def _body(request: Request) -> Mapping[str, Any]:
     return await json_body(request, BODY_BYTES, too_large)
 
 
-async def _unless_gone(request: Request, work: Awaitable[api.ChatReply]) -> api.ChatReply:
+class _Stream(StreamingResponse):
+    """A request's events, which ends it where its client went away before the first."""
+
+    def __init__(self, service: PolicyService, session: ClientSession, events: AsyncIterator[bytes]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
+        self._service, self._session = service, session
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._service.left(self._session)
+
+
+async def _unless_gone(request: Request, work: Awaitable[T]) -> T:
     """Wait for the work; where the client goes away first, cancel it, so that nothing more is paid."""
 
     async def disconnected() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from toolorchestra.agents.serving.openai_api import (
     action_in,
     asked_of,
     conversation,
+    part_of,
     read_body,
     schemas,
     told_step,
@@ -32,13 +35,13 @@ from toolorchestra.agents.serving.openai_api import (
 from toolorchestra.agents.serving.solving import Asked, QuestionSolver, Solution, Solving
 from toolorchestra.envs.base import preference as preferences
 from toolorchestra.envs.base.actions import parse
-from toolorchestra.envs.base.errors import ActionError, ConfigError, ToolError, no_such, one_line
+from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage, ToolError, no_such, one_line
 from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.base.types import Transcript
 from toolorchestra.envs.episode.episode import Episode, Step
-from toolorchestra.envs.money.prices import NANO
 from toolorchestra.envs.wrappers.record import trajectory_line
 
+_LOG = logging.getLogger("uvicorn.error")
 KEPT = 200
 """Latest requests that the page can show."""
 _FILE_BYTES = 64 << 20
@@ -102,6 +105,8 @@ class PolicyService:
         self._places = asyncio.Semaphore(limits.at_once)
         self._open: set[ClientSession] = set()
         self._expiring: set[asyncio.Task[None]] = set()
+        self._owed: dict[str, int] = {}
+        """What requests that have ended have cost, in nano-dollars, until the database of accounts has it."""
         self._folder, self._texts = folder, texts
         self._file = 0
 
@@ -125,8 +130,7 @@ class PolicyService:
     def begin(self, data: Mapping[str, Any], account: str) -> ClientSession:
         """Open a request, or go on with the conversation that waits for its results. Raises ConfigError for what
         cannot be read, and Refused for what is not taken."""
-        if self.draining:
-            raise Refused(503, "shutting_down", "the server is shutting down", 5.0)
+        self._check_open()
         body, ignored = read_body(data)
         spoken = conversation(body.messages)
         if spoken.results and (found := self._resumed(spoken, account, body.keep_experts)):
@@ -136,10 +140,21 @@ class PolicyService:
                 409, "session_gone", "no conversation waits for these results: it has ended, or belongs to another key "
                 "or server; begin anew, or send orchestrator_tools=[] to be asked without one"
             )  # fmt: skip
+        return self._opened("chatcmpl", body, spoken, account, ignored)
+
+    def _check_open(self) -> None:
+        if self.draining:
+            raise Refused(503, "shutting_down", "the server is shutting down", 5.0)
+        self._settle()
+
+    def _opened(
+        self, kind: str, body: ChatBody, spoken: Spoken, account: str, ignored: Sequence[str] = ()
+    ) -> ClientSession:
+        """A new request, where there is room for it."""
         parked = sum(one.state == PARKED for one in self._open)
         if len(self._open) - parked >= self.limits.at_once + self.limits.queue:
             raise Refused(429, "overloaded", f"{self.active} requests run and {self.waiting} wait", 1.0)
-        request_id = f"chatcmpl-{secrets.token_hex(ID_BYTES)}"
+        request_id = f"{kind}-{secrets.token_hex(ID_BYTES)}"
         client = ClientTools(schemas(body.tools), self.limits.session_seconds)
         policy, asked = self._asked(body, spoken, client, request_id)
         running = self._granted(request_id, account, asked, policy)
@@ -190,22 +205,31 @@ class PolicyService:
     async def reply(self, session: ClientSession) -> ChatReply:
         """Play on until there is an answer, or calls that the client has to make. Cancelled, it ends the request and
         books what was paid."""
+        try:
+            async with self._place(session):
+                return await self._replied(session)
+        except BaseException:
+            await self._stop(session, "cancelled")
+            raise
+
+    async def left(self, session: ClientSession) -> None:
+        """End a request whose client went away before it was played on."""
+        if session.state == QUEUED:
+            await self._stop(session, "cancelled")
+
+    @asynccontextmanager
+    async def _place(self, session: ClientSession) -> AsyncIterator[None]:
+        """One of the places of requests that run, when it is this one's turn."""
         self.waiting += 1
         session.state = QUEUED
         try:
             await self._places.acquire()
-        except BaseException:
-            await self._stop(session, "cancelled")
-            raise
         finally:
             self.waiting -= 1
         self.active += 1
         session.state = "runs"
         try:
-            return await self._replied(session)
-        except BaseException:
-            await self._stop(session, "cancelled")
-            raise
+            yield
         finally:
             self.active -= 1
             self._places.release()
@@ -249,10 +273,8 @@ class PolicyService:
         return self._told(session, solution, calls, solution.ended)
 
     def _told(self, session: ClientSession, solution: Solution, calls: Sequence[Call], ended: str) -> ChatReply:
-        """The reply, with what this part of the conversation cost."""
-        usage = usage_of(solution)
-        nano = session.running.episode.ledger.nano_usd
-        usage["cost"], session.told_nano_usd = (nano - session.told_nano_usd) / NANO, nano
+        """The reply, with the bill of this part of the conversation."""
+        usage, session.told = usage_of(part_of(solution, session.told)), solution
         text, thought = solution.text, ""
         if calls or session.own_alone:
             thought, _, text = action_in(session.running.said)
@@ -263,7 +285,10 @@ class PolicyService:
     def _step(self, session: ClientSession, episode: Episode, step: Step) -> None:
         if episode.over:  # its end books it
             return
-        self.accounts.book(session.request_id, episode.ledger.nano_usd)
+        try:
+            self.accounts.book(session.request_id, episode.ledger.nano_usd)
+        except Outage as err:  # its end books all of it
+            _LOG.warning("%s", err)
         if session.watch is not None:
             session.watch(told_step(step))
 
@@ -288,7 +313,8 @@ class PolicyService:
         if session not in self._open:  # ended twice: by a client that has gone, and by the end of the server
             return
         self._open.discard(session)
-        self.accounts.end(session.request_id, session.running.episode.ledger.nano_usd)
+        self._owed[session.request_id] = session.running.episode.ledger.nano_usd
+        self._settle()
         row = self._shown(solution)
         told = {"request": session.request_id, "key": session.account, "model": session.model, "ended": solution.ended}
         if self._folder is not None:
@@ -304,6 +330,16 @@ class PolicyService:
         for listener in self.on_end:
             listener(ended)
 
+    def _settle(self) -> None:
+        """Book what requests that have ended have cost. What the database cannot take now it takes later; until then
+        what they had set aside counts."""
+        try:
+            for request_id, nano_usd in list(self._owed.items()):
+                self.accounts.end(request_id, nano_usd)
+                del self._owed[request_id]
+        except Outage as err:
+            _LOG.error("%s; %d requests are booked later", err, len(self._owed))
+
     def _shown(self, solution: Solution) -> dict[str, Any]:
         """The trajectory, without its texts where they are left out."""
         left_out = () if self._texts else ("messages", "task", "conversation")
@@ -315,7 +351,10 @@ class PolicyService:
         while path.exists() and path.stat().st_size > _FILE_BYTES:
             self._file += 1
             path = self._folder / f"trajectories-{self._file:04}.jsonl"
-        append_line(path, trajectory_line(row))
+        try:
+            append_line(path, trajectory_line(row))
+        except OSError as err:  # the answer is paid, and goes out all the same
+            _LOG.error("a trajectory is lost: %s", err)
 
     # -- watching --------------------------------------------------------------------------------------------------
 
@@ -350,24 +389,25 @@ class PolicyService:
 
     async def decision(self, data: Mapping[str, Any], account: str) -> dict[str, Any]:
         """Tell which tools the policy would call now. Nothing is called; deciding itself is billed."""
+        self._check_open()
         body, _ = read_body(data)
-        request_id = f"decision-{secrets.token_hex(ID_BYTES)}"
-        client = ClientTools(schemas(body.tools), 1.0)
-        policy, asked = self._asked(body, conversation(body.messages), client, request_id)
-        running = self._granted(request_id, account, asked, policy)
-        episode = running.episode
-        told = {"object": "decision", "model": body.model, "policy": policy}
+        session = self._opened("decision", body, conversation(body.messages), account)
+        running, episode = session.running, session.running.episode
+        told = {"object": "decision", "model": body.model, "policy": session.policy}
         try:
-            await self.solvers[policy].move(running)
+            async with self._place(session):
+                solution = await self.solvers[session.policy].move(running)
+            self._end(session, replace(solution, ended="decided"))
             action = parse(running.said)
         except ActionError as err:
             return {**told, "calls": [], "text": one_line(str(err)), "cost": episode.ledger.usd}
         except ToolError as err:
-            if (ended := running.broken(err).ended) != "budget":
+            if (ended := running.broken(err)).ended != "budget":
                 raise
-            return {**told, "calls": [], "text": "", "ended": ended, "cost": episode.ledger.usd}
+            self._end(session, ended)
+            return {**told, "calls": [], "text": "", "ended": "budget", "cost": episode.ledger.usd}
         finally:
-            self.accounts.end(request_id, episode.ledger.nano_usd)
+            await self._stop(session, "cancelled")
         models = {offer.alias: offer.model for tool in episode.world.toolbox for offer in tool.offers}
         calls = [
             {
@@ -385,12 +425,12 @@ class PolicyService:
         found = next((one for one in self.latest if one.request_id == request_id and one.account == account), None)
         if found is None:
             raise Refused(404, "not_found", f"no request {request_id!r:.60} of this key among the latest {KEPT}")
-        found.right = float(right)
+        before, found.right = found.right, float(right)
         if self._folder is not None:
             line = {"request": request_id, "right": right}
             append_line(self._folder / "feedback.jsonl", json.dumps(line).encode() + b"\n")
         if self.canary is not None:
-            self.canary.rate(found.policy, right)
+            self.canary.rate(found.policy, right, before)
 
     async def close(self) -> None:
         """End every request that is left, and book what was paid."""
@@ -399,6 +439,7 @@ class PolicyService:
             await self._stop(session, "cancelled")
         if self._expiring:
             await asyncio.wait(self._expiring)
+        self._settle()
         for solver in self.solvers.values():
             await solver.aclose()
 

@@ -237,11 +237,17 @@ class Bill:
         Waits while requests in flight hold what is missing, so many seconds at most: then it is an Outage. Raises
         SpendCapReached where it cannot be had. None: there is no cap and no journal, or no price to hold by.
         """
+        if self._sheet is None or self._counted_by() == (None, None):
+            return None
+        tokens = most_tokens(self._sheet, item, into, out)
+        return await self.hold_for(Usage(item, EXPERT, tokens, estimated=True, unconfirmed=True), seconds)
+
+    async def hold_for(self, usage: Usage, seconds: float = WAIT_SECONDS) -> Hold | None:
+        """The same for the most that a request may use, whatever is counted: tokens, searches, pages, calls."""
         cap, journal = self._counted_by()
         if self._sheet is None or (cap is None and journal is None):
             return None
-        tokens = most_tokens(self._sheet, item, into, out)
-        most = self._sheet.charge(Usage(item, EXPERT, tokens, estimated=True, unconfirmed=True))
+        most = self._sheet.charge(usage)
         hold = Hold(None, 0) if cap is None else await cap.hold(most.nano_usd, seconds)
         if journal is not None:
             hold.ended = partial(journal.done, journal.sent(most))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolorchestra.envs.base.errors import ConfigError, SpendCapReached, ToolError, WrongSetting
+from toolorchestra.envs.base.errors import ConfigError, ToolError, WrongSetting
 from toolorchestra.envs.base.http_client import HttpPoster
 from toolorchestra.envs.base.secrets import key_in
 from toolorchestra.envs.money.ledger import Bill
@@ -93,31 +93,21 @@ class ServedEmbedder:
         return np.concatenate([await self._part(texts[:half], bill), await self._part(texts[half:], bill)])
 
     async def _asked(self, texts: Sequence[str], bill: Bill) -> Vectors:
-        most = sum(len(text.encode("utf-8", "replace")) + 8 for text in texts)
-        try:
-            hold = await bill.hold(self.name, most, 0)
-        except SpendCapReached as err:
-            raise ToolError(f"{err}; nothing was sent") from None
+        size = sum(len(text.encode("utf-8", "replace")) + 8 for text in texts)
+        most = Usage(self.name, TOOL, Tokens(size), estimated=True, unconfirmed=True)
         began = time.monotonic()
 
         def read(reply: Mapping[str, Any]) -> Vectors:
-            counted = reply.get("usage") or {}
+            counted = said if isinstance(said := reply.get("usage"), Mapping) else {}
             told = counted.get("prompt_tokens") or counted.get("total_tokens")
-            estimated = not isinstance(told, int)
-            tokens = told if isinstance(told, int) else sum(len(text) for text in texts) // CHARACTERS_PER_TOKEN
+            known = told if type(told) is int and 0 < told <= size else 0  # each token is a byte at least
+            tokens = known or sum(map(len, texts)) // CHARACTERS_PER_TOKEN
             seconds = round(time.monotonic() - began, 3)
-            bill.add(Usage(self.name, TOOL, Tokens(tokens), seconds=seconds, estimated=estimated))
+            bill.add(Usage(self.name, TOOL, Tokens(tokens), seconds=seconds, estimated=not known))
             return _vectors_in(reply, len(texts))
 
         body = {**self._request, "input": [text.encode("utf-8", "replace").decode() for text in texts]}
-        try:
-            return await asked(
-                self._posters, "embeddings", body, self._retries, read,
-                unread=lambda: bill.add_unread(self.name, TOOL, most, 0),
-            )  # fmt: skip
-        finally:
-            if hold is not None:
-                hold.release()
+        return await asked(self._posters, "embeddings", body, self._retries, read, (bill, most))
 
 
 def _vectors_in(reply: Mapping[str, Any], count: int) -> Vectors:

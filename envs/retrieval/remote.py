@@ -19,12 +19,13 @@ from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
-from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, WrongSetting, one_line
+from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, ToolError, WrongSetting, one_line
 from toolorchestra.envs.base.http_client import MOST_AT_ONCE, MOST_READ_BYTES, HttpPoster
 from toolorchestra.envs.base.secrets import key_in
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import TOOL, Tokens, Usage
+from toolorchestra.envs.money.spend_cap import Hold
 from toolorchestra.envs.retrieval import Hit, Retriever, items_of
 
 T = TypeVar("T")
@@ -51,27 +52,45 @@ async def asked(
     body: Mapping[str, Any],
     retries: int,
     read: Callable[[Mapping[str, Any]], T],
-    unread: Callable[[], None] = lambda: None,
+    paid: tuple[Bill, Usage] | None = None,
 ) -> T:
     """What `read` makes of a server's reply. A request is made again while what goes wrong may pass, with the next
-    server; then it is an Outage. `unread` is called for each that may have been served and was not read."""
+    server; then it is an Outage. `paid`: a bill, and the most that each request may use. It is set aside before, and
+    booked for one that may have been served and was not read."""
     problem = ""
+
+    def unread() -> None:
+        if paid is not None:
+            paid[0].add(paid[1])
+
     for attempt in range(retries + 1):
         poster = servers[attempt % len(servers)]
-        status, text, after = await poster.post(path, body, unread)
-        problem = f"{status or 'no answer'}: {text[:200]}"
-        if status == 200:
-            try:
-                return read(_object(text, unread))
-            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:
-                problem = f"the reply cannot be read: {type(err).__name__}: {err}"
-        elif 300 <= status < 500 and status not in _PASSING:
+        held = await _held(paid, poster.deadline_seconds)
+        try:
+            status, text, after = await poster.post(path, body, unread)
+            problem = f"{status or 'no answer'}: {text[:200]}"
+            if status == 200:
+                try:
+                    return read(_object(text, unread))
+                except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:
+                    problem = f"the reply cannot be read: {type(err).__name__}: {err}"
+        finally:
+            if held is not None:
+                held.release()
+        if status != 200 and 300 <= status < 500 and status not in _PASSING:
             raise RequestRefused(status, text)
         pause = after if after is not None else FIRST_PAUSE_SECONDS * 2**attempt * _JITTER.uniform(0.5, 1.0)
         if attempt == retries or pause > poster.deadline_seconds:
             break
         await asyncio.sleep(pause)
     raise Outage(f"{servers[0].base_url}/{path} did not answer: {problem}")
+
+
+async def _held(paid: tuple[Bill, Usage] | None, seconds: float) -> Hold | None:
+    try:
+        return await paid[0].hold_for(paid[1], seconds) if paid is not None else None
+    except SpendCapReached as err:
+        raise ToolError(f"{err}; nothing was sent") from None
 
 
 def _object(text: str, unread: Callable[[], None]) -> Mapping[str, Any]:
@@ -254,18 +273,16 @@ class Tavily:
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """Search, and read the pages. Each is booked when its reply is there: the pages that could be read, and the
         search also where they could not. A request that went out and was not read is booked as unconfirmed."""
-        bill, began = bill or Bill(), time.monotonic()
+        bill = bill or Bill()
         asked = {"query": query, "search_depth": self.service.depth, "max_results": min(top_k, _PAGES_AT_ONCE)}
-        found = await self._post("search", asked, lambda: bill.add(_unconfirmed(SEARCH_ITEM, 1)))
-        searched = time.monotonic()
-        bill.add(Usage(SEARCH_ITEM, TOOL, units=1, seconds=round(searched - began, 3)))
+        found = await self._post("search", asked, bill, Usage(SEARCH_ITEM, TOOL, units=1, unconfirmed=True))
         scores = {str(r["url"]): _number(r.get("score")) for r in _rows(found) if r.get("url")}
         titles = {str(r["url"]): str(r.get("title") or r["url"]) for r in _rows(found) if r.get("url")}
         if not scores:
             return []
         asked = {"urls": list(scores), "extract_depth": self.service.depth}
-        rows = _rows(await self._post("extract", asked, lambda: bill.add(_unconfirmed(EXTRACT_ITEM, len(scores)))))
-        bill.add(Usage(EXTRACT_ITEM, TOOL, units=len(rows), seconds=round(time.monotonic() - searched, 3)))
+        most = Usage(EXTRACT_ITEM, TOOL, units=len(scores), unconfirmed=True)
+        rows = _rows(await self._post("extract", asked, bill, most))
         hits = []
         for row in rows:
             url, text = str(row.get("url")), str(row.get("raw_content") or "")
@@ -273,9 +290,18 @@ class Tavily:
                 hits.append(Hit(Passage(url, titles[url], text), scores[url]))
         return sorted(hits, key=lambda h: (-h.score, h.passage.doc_id))
 
-    async def _post(self, path: str, body: Mapping[str, Any], unread: Callable[[], None]) -> Mapping[str, Any]:
+    async def _post(self, path: str, body: Mapping[str, Any], bill: Bill, most: Usage) -> Mapping[str, Any]:
+        """A reply, which is booked. `most` is what each request may use, and counts for one that was not read."""
+        began = time.monotonic()
+
+        def read(reply: Mapping[str, Any]) -> Mapping[str, Any]:
+            units = len(_rows(reply)) if path == "extract" else 1
+            seconds = round(time.monotonic() - began, 3)
+            bill.add(most._replace(units=units, seconds=seconds, unconfirmed=False))
+            return reply
+
         try:
-            return await asked([self._poster], path, body, self.service.retries, lambda reply: reply, unread)
+            return await asked([self._poster], path, body, self.service.retries, read, (bill, most))
         except RequestRefused as err:
             if err.status in (401, 403):
                 raise WrongSetting(f"Tavily refused the key in ${self.service.key_env} ({err.status})") from None
@@ -284,10 +310,6 @@ class Tavily:
             if err.status in (432, 433):
                 raise Outage(f"Tavily: the plan's limit is used up ({err.status})") from None
             raise ToolError(f"the web search refused the query: {err}") from None
-
-
-def _unconfirmed(item: str, units: int) -> Usage:
-    return Usage(item, TOOL, units=units, unconfirmed=True)
 
 
 def _number(score: object) -> float:

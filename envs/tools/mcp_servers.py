@@ -21,10 +21,21 @@ from functools import cache
 from typing import Any, NamedTuple, TextIO
 
 from toolorchestra.envs.base.cassette import Cassette
-from toolorchestra.envs.base.errors import POSITIVE, ConfigError, Outage, ToolError, install, no_such, one_line, require
+from toolorchestra.envs.base.errors import (
+    POSITIVE,
+    ConfigError,
+    Outage,
+    SpendCapReached,
+    ToolError,
+    install,
+    no_such,
+    one_line,
+    require,
+)
 from toolorchestra.envs.base.secrets import Secrets
 from toolorchestra.envs.money.ledger import Bill
-from toolorchestra.envs.money.prices import Usage
+from toolorchestra.envs.money.prices import TOOL, Usage
+from toolorchestra.envs.money.spend_cap import Hold
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 from toolorchestra.envs.tools.cassette_backends import RecordedReply, Tape
 
@@ -106,13 +117,20 @@ def _tool(server: McpServer, listed: Listed, live: _Connections | None, cassette
 
     async def call(context: ToolContext, arguments: Mapping[str, Any], bill: Bill) -> _RecordedResult:
         assert live is not None
-        began = time.monotonic()
+        connection = await live.connected(context)
+        hold, began, unread = await _held(server, bill), time.monotonic(), True
         try:
-            text = await live.call(context, listed.name, arguments)
+            text = await connection.call(listed.name, arguments, context.session)
+            unread = False
+        except ToolError:  # it has answered
+            unread = False
+            raise
         finally:
             seconds = round(time.monotonic() - began, 3)
             if server.bills:
-                bill.add(Usage(server.bills, "tool", units=1, seconds=seconds))
+                bill.add(Usage(server.bills, TOOL, units=1, seconds=seconds, unconfirmed=unread))
+            if hold is not None:
+                hold.release()
         return _RecordedResult(text=text, seconds=seconds)
 
     async def run(context: ToolContext, /, **arguments: Any) -> ToolResult:
@@ -139,6 +157,14 @@ def _tool(server: McpServer, listed: Listed, live: _Connections | None, cassette
     )
 
 
+async def _held(server: McpServer, bill: Bill) -> Hold | None:
+    """Set aside what a call costs, where it costs anything."""
+    try:
+        return await bill.hold_for(Usage(server.bills, TOOL, units=1, unconfirmed=True)) if server.bills else None
+    except SpendCapReached as err:
+        raise ToolError(f"{err}; nothing was sent") from None
+
+
 # -- connections -------------------------------------------------------------------------------------------------------
 
 
@@ -150,14 +176,15 @@ class _Connections:
         self._open: dict[str, _Connection] = {}
         self._lock = threading.Lock()
 
-    async def call(self, context: ToolContext, name: str, arguments: Mapping[str, Any]) -> str:
-        """Call a tool in the episode's session. Raises ToolError for what the server calls an error, and Outage."""
+    async def connected(self, context: ToolContext) -> _Connection:
+        """The connection of the episode's session. Raises Outage where there is none."""
         with self._lock:
             connection = self._open.get(context.session)
             if connection is None:
                 connection = self._open[context.session] = _Connection(self._server, asyncio.get_running_loop())
                 context.at_end(self._end)
-        return await connection.call(name, arguments, context.session)
+        await connection.ready()
+        return connection
 
     def _end(self, session: str) -> None:
         """End an episode's session, from whatever thread."""
@@ -191,13 +218,19 @@ class _Connection:
             if isinstance(err, asyncio.CancelledError):
                 raise
 
-    async def call(self, name: str, arguments: Mapping[str, Any], episode: str) -> str:
+    async def ready(self) -> Any:
+        """The client, when the handshake is done. Raises Outage where it failed, or the connection broke since."""
         client = await asyncio.shield(self._ready)
+        if self.broken:
+            raise Outage(f"the MCP server {_shown(self._server)} has broken off, with the episode's state")
+        return client
+
+    async def call(self, name: str, arguments: Mapping[str, Any], episode: str) -> str:
+        """Call a tool. Raises ToolError for what the server calls an error, and Outage."""
         from mcp import MCPError
         from mcp.types import INVALID_PARAMS
 
-        if self.broken:
-            raise Outage(f"the MCP server {_shown(self._server)} has broken off, with the episode's state")
+        client = await self.ready()
         try:
             async with asyncio.timeout(self._server.call_seconds):
                 result = await client.call_tool(name, dict(arguments), meta={_EPISODE: episode})

@@ -61,9 +61,10 @@ def test_another_expert_is_not_to_be_had_until_the_request_says_so(tmp_path: Pat
     with running_over(orchestrating(MOVES), tmp_path, "chat") as (server, _):
         decided, answer = looped(server, True, False)
         first, second, last = billed(server)
-        said = server.service.latest[-1].trajectory["messages"]
+        said, calls = server.service.latest[-1].trajectory["messages"], server.service.latest[-1].calls
     assert decided == first != second
-    assert answer["usage"]["calls"] == {"fetch": 2, "reasoner-1": 1, "reasoner-2": 1, "answer-3": 1}
+    assert answer["usage"]["calls"] == {"reasoner-2": 1, "answer-3": 1}  # of what came since the last tool call
+    assert calls == {"fetch": 2, "reasoner-1": 1, "reasoner-2": 1, "answer-3": 1}
     refused = [
         message["content"] for message in said if "reasoner-1" in message["content"] and message["role"] == "tool"
     ]

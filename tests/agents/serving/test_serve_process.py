@@ -21,7 +21,7 @@ import pytest
 
 from tests.support.loopback import Loopback, ServerReply
 from tests.support.served import BACKENDS, PARIS
-from toolorchestra.agents.serving.accounts import Accounts, new_key, read_keys
+from toolorchestra.agents.serving.accounts import NOBODY, Accounts, new_key, read_keys
 from toolorchestra.envs.money.prices import NANO
 
 ASK = {
@@ -239,3 +239,17 @@ def test_two_replicas_on_one_postgres_hold_a_keys_limit_together(tmp_path: Path,
     assert account.held == 0
     assert answered * 0.0101 * NANO <= account.spent <= 0.0705 * NANO  # a rule's last turn is counted when it is made
     assert ends.count("answered") == answered == 6
+
+
+def test_a_postgres_that_has_closed_an_idle_connection_is_asked_again(postgres: str) -> None:
+    """As one does that was started again: what was paid meanwhile must not be lost by it."""
+    import psycopg
+
+    accounts = Accounts(None, postgres, "one")
+    accounts.begin("r", NOBODY, 1.0)
+    with psycopg.connect(postgres, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND "
+                      "backend_type = 'client backend'")  # fmt: skip
+    accounts.end("r", 7)
+    assert [(one.spent, one.held) for one in accounts.accounts()] == [(7, 0)]
+    accounts.close()

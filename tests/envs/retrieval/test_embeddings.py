@@ -42,7 +42,9 @@ def vector_of(text: str) -> np.ndarray[Any, Any]:
     return made
 
 
-def vectors(asked: ReceivedRequest, packed: bool = True, most: int = BATCH, counted: bool = True) -> ServerReply:
+def vectors(
+    asked: ReceivedRequest, packed: bool = True, most: int = BATCH, counted: bool = True, **told: Any
+) -> ServerReply:
     """What a server says that takes so many texts at once."""
     texts: list[str] = asked.json["input"]
     if len(texts) > most:
@@ -51,7 +53,7 @@ def vectors(asked: ReceivedRequest, packed: bool = True, most: int = BATCH, coun
     data = [{"index": n, "embedding": base64.b64encode(one.tobytes()).decode() if packed else one.tolist()}
             for n, one in enumerate(made)]  # fmt: skip
     usage = {"usage": {"prompt_tokens": sum(len(text.split()) for text in texts)}} if counted else {}
-    return ServerReply(body={"object": "list", "data": data[::-1], **usage})
+    return ServerReply(body={"object": "list", "data": data[::-1], **usage, **told})
 
 
 def embedder(server: Loopback, **more: Any) -> ServedEmbedder:
@@ -124,6 +126,14 @@ def test_what_will_not_pass_is_said_without_the_key(
 def test_a_missing_key_names_its_variable() -> None:
     with pytest.raises(ConfigError, match="export NO_SUCH_KEY="):
         ServedEmbedder(MODEL, [EmbeddingServer("http://127.0.0.1:1/v1", "NO_SUCH_KEY")])
+
+
+@pytest.mark.parametrize("told", [10**12, -5, True, "many", [1], 0])
+def test_a_count_of_tokens_that_cannot_be_is_estimated(told: object) -> None:
+    bill = Bill()
+    with Loopback(lambda asked: vectors(asked, usage={"prompt_tokens": told})) as server:
+        asyncio.run(embedder(server).vectors(["a" * 400], bill))
+    assert [(used.tokens.input, used.estimated) for used in bill.usages] == [(100, True)]
 
 
 def test_tokens_that_nobody_counts_are_estimated_and_a_reply_that_never_comes_is_unconfirmed() -> None:

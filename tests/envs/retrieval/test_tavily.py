@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -14,9 +15,12 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, WrongSetting
+from toolorchestra.envs.money.journal import JOURNAL, SpendJournal
 from toolorchestra.envs.money.ledger import Bill
+from toolorchestra.envs.money.prices import NANO, load_sheet
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.retrieval import Hit
-from toolorchestra.envs.retrieval.remote import Service, Tavily
+from toolorchestra.envs.retrieval.remote import SEARCH_ITEM, Service, Tavily
 from toolorchestra.envs.tools.backends import Backing, read
 
 CANARY = "tvly-canary-3d"
@@ -137,3 +141,30 @@ def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("TAVILY_API_KEY")
     with pytest.raises(ConfigError, match="export TAVILY_API_KEY="):
         Tavily()
+
+
+def test_searches_side_by_side_keep_to_a_cap_and_stand_in_the_journal_before_they_go_out(tmp_path: Path) -> None:
+    sheet, path = load_sheet("paper-2025-11"), tmp_path / "paid.jsonl"
+    price = sheet.price(SEARCH_ITEM).nano_usd_per_unit
+    assert price
+    cap, sent = SpendCap(2.5 * price / NANO), list[int]()
+
+    def counted(asked: ReceivedRequest) -> ServerReply:
+        sent.append(path.read_text().count('"sent"'))
+        return ServerReply(body={"results": []}, seconds=0.1)
+
+    async def together(server: Loopback) -> list[Any]:
+        JOURNAL.set(SpendJournal(path, cap))
+        made = Tavily(Service(base_url=server.base_url, retries=0))
+        return await asyncio.gather(
+            *(made.search(f"q{n}", 4, Bill(sheet, cap)) for n in range(8)), return_exceptions=True
+        )
+
+    with Loopback(counted) as server:
+        ends = asyncio.run(together(server))
+        assert len(server.seen) == 2
+    assert [type(end) for end in ends].count(ToolError) == 6
+    assert "nothing was sent" in str(next(end for end in ends if isinstance(end, ToolError)))
+    assert round(cap.spent_usd * NANO) == 2 * price
+    assert min(sent) >= 1
+    assert sum(charge.nano_usd for charge in SpendJournal.left(path)[""]) == 2 * price

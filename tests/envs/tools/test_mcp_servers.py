@@ -22,6 +22,7 @@ from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.base.errors import Outage, ToolError
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import NANO, load_sheet
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools import ToolContext, ToolResult
 
 COMMAND = f"{sys.executable} -m tests.support.mcp_server"
@@ -173,3 +174,23 @@ def test_a_tool_configuration_names_a_server(tmp_path: Path) -> None:
     assert observation["messages"][-1]["content"] == "50.0"
     assert env.unwrapped.episode.world.results == ("50.0",)
     env.close()
+
+
+def test_calls_that_cost_keep_to_a_cap_side_by_side() -> None:
+    sheet = load_sheet(SHEET)
+    cap = SpendCap(0.005)
+    found = tools(bills="notes")
+
+    async def together() -> list[Any]:
+        contexts = [ToolContext(None, random.Random(n), Bill(sheet, cap)) for n in range(6)]
+        made = [found["convert"].run(context, celsius=1.0, to="K") for context in contexts]
+        ends = await asyncio.gather(*made, return_exceptions=True)  # type: ignore[arg-type]
+        for context in contexts:
+            context.end()
+        await asyncio.sleep(0.05)
+        return ends
+
+    ends = asyncio.run(together())
+    assert sum(isinstance(end, ToolResult) for end in ends) == 2
+    assert sum(isinstance(end, ToolError) and "nothing was sent" in str(end) for end in ends) == 4
+    assert cap.spent_usd == 0.004

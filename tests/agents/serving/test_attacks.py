@@ -1,0 +1,231 @@
+"""What somebody may do to the server to spend what is not his, or to have it lose count."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+import toolorchestra as to
+from tests.support.served import ADD, ANSWER_ALONE, PARIS, running, running_over
+from toolorchestra.agents.commands.serve import ServeOptions, app_of, service_of
+from toolorchestra.agents.serving.accounts import Accounts, ApiKey, new_key, read_keys
+from toolorchestra.envs.base.errors import ConfigError, Outage
+
+QUESTIONS = list(to.make("HLE-v0").unwrapped.factory.source.askable)  # type: ignore[attr-defined]
+ALWAYS, CAPITAL = "always:answer-1", "Capital of France?"
+
+
+def until(done: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Whether it comes true in time."""
+    end = time.monotonic() + seconds
+    while not done() and time.monotonic() < end:
+        time.sleep(0.01)
+    return done()
+
+
+def test_who_leaves_before_the_stream_begins_leaves_nothing_set_aside(tmp_path: Path) -> None:
+    body = {"model": ALWAYS, "messages": [{"role": "user", "content": CAPITAL}], "stream": True, **ANSWER_ALONE}
+    said = json.dumps(body).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(said)}\r\n\r\n".encode()
+    with running_over(lambda _: PARIS, tmp_path, ALWAYS) as (server, _):
+        port = int(server.url.rpartition(":")[2])
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", port)) as gone:
+                gone.sendall(head + said)
+                gone.shutdown(socket.SHUT_RDWR)
+        held = lambda: sum(one.held for one in server.service.accounts.accounts())  # noqa: E731
+        assert until(lambda: not server.service._open and not held())
+
+
+def test_a_stream_that_is_never_begun_is_ended(tmp_path: Path) -> None:
+    """The client reads nothing of what came before, and is gone before the answer's head is out."""
+    body = {"model": "cascade", "messages": [{"role": "user", "content": QUESTIONS[2]}], "stream": True}
+    said: list[Any] = [{"type": "http.request", "body": json.dumps(body).encode()}, {"type": "http.disconnect"}]
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
+
+    async def ask(app: Any) -> None:
+        async def receive() -> Any:
+            return said.pop(0)
+
+        async def send(_sent: Any) -> None:
+            await asyncio.sleep(60)  # it reads nothing, and is gone
+
+        await app({**scope, "asgi": {"version": "3.0", "spec_version": "2.3"}}, receive, send)
+
+    given = ServeOptions(policy=("cascade",), sim=True, out=str(tmp_path))
+    service = service_of(given, tmp_path)
+    asyncio.run(ask(app_of(service)))
+    assert not service._open
+    assert [one.held for one in service.accounts.accounts()] == [0]
+
+
+@pytest.mark.parametrize("limit", ["budget_usd", "deadline_seconds"])
+def test_a_limit_of_0_is_no_limit_of_the_servers(tmp_path: Path, limit: str) -> None:
+    with running_over(lambda _: PARIS, tmp_path, ALWAYS) as (server, expert):
+        told = server.ask(ALWAYS, CAPITAL, **ANSWER_ALONE, **{limit: 0})
+        assert told.status_code == 400
+        assert f"{limit} must be a number above 0, got 0" in told.json()["error"]["message"]
+        assert not expert.seen
+
+
+def test_one_answer_is_rated_once_however_often_it_is_rated(tmp_path: Path) -> None:
+    with running_over(lambda _: PARIS, tmp_path, ALWAYS, canary="cascade", canary_share=0.5) as (server, _):
+        answer = server.ask(ALWAYS, CAPITAL, **ANSWER_ALONE).json()
+        for right in (True, False, False, True, False):
+            sent = {"id": answer["id"], "right": right}
+            assert httpx.post(f"{server.url}/v1/feedback", json=sent).status_code == 200
+        assert server.service.canary is not None
+        arms = server.service.canary.arms.values()
+        assert (sum(arm.rated for arm in arms), sum(arm.right for arm in arms)) == (1, 0)
+
+
+def test_a_page_whose_name_leads_here_is_refused_where_there_are_no_keys(tmp_path: Path) -> None:
+    with running(tmp_path, "cascade") as server:
+        port = server.url.rpartition(":")[2]
+        for host, status in ((f"evil.example:{port}", 403), (f"localhost:{port}", 200), (f"127.0.0.1:{port}", 200)):
+            for path in ("/v1/models", "/v1/activity", "/metrics"):
+                assert httpx.get(f"{server.url}{path}", headers={"host": host}).status_code == status
+
+
+def test_each_part_of_a_conversation_is_billed_for_itself_alone(tmp_path: Path) -> None:
+    with running(tmp_path, "random") as server:
+        told = server.left_waiting(QUESTIONS[3])
+        said: list[Any] = [{"role": "user", "content": QUESTIONS[3]}]
+        parts = [told]
+        while calls := told["choices"][0]["message"].get("tool_calls"):
+            message = told["choices"][0]["message"]
+            said += [message, *({"role": "tool", "tool_call_id": call["id"], "content": "3"} for call in calls)]
+            told = server.ask("random", said, tools=[ADD]).json()
+            parts.append(told)
+        whole = server.service.latest[-1]
+        for part in parts:
+            assert sum(part["usage"]["cost_by_role"].values()) == pytest.approx(part["usage"]["cost"])
+        assert sum(part["usage"]["cost"] for part in parts) == pytest.approx(whole.usd)
+        tokens = [sum(charge["tokens"].values()) for charge in whole.trajectory["charges"]]
+        assert sum(part["usage"]["total_tokens"] for part in parts) == sum(tokens)
+        assert sum(sum(part["usage"]["calls"].values()) for part in parts) == sum(whole.calls.values())
+
+
+def test_a_decision_waits_its_turn_and_stands_in_the_trajectories(tmp_path: Path) -> None:
+    with running(tmp_path, "cascade", at_once=1, queue=1) as server:
+        body = {"model": "cascade", "messages": [{"role": "user", "content": QUESTIONS[2]}]}
+        told = httpx.post(f"{server.url}/v1/decision", json=body).json()
+        lines = [json.loads(line) for file in tmp_path.glob("*.jsonl") for line in file.read_text().splitlines()]
+        assert [row["totals"]["nano_usd"] / 1e9 for row in lines] == [told["cost"]]
+        assert (
+            'toolorchestra_requests_total{ended="decided",policy="cascade"} 1.0'
+            in httpx.get(f"{server.url}/metrics").text
+        )
+        server.service.draining = True
+        assert httpx.post(f"{server.url}/v1/decision", json=body).status_code == 503
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}},
+        {"$ref": "#"},
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": "(a+)+$"}}},
+        {"type": "object", "properties": {"a": {"type": 7}}},
+        [],
+        "x",
+    ],
+)
+def test_a_strangers_schema_is_taken_or_refused_with_a_sentence(tmp_path: Path, parameters: Any) -> None:
+    tool = {"type": "function", "function": {"name": "mine", "parameters": parameters}}
+    with running(tmp_path, "random") as server:
+        told = server.ask("random", CAPITAL, tools=[tool], budget_usd=0.01)
+        assert told.status_code in (200, 400), told.text
+        for name in ("search", "answer", "python"):
+            same = {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+            assert server.ask("random", CAPITAL, tools=[same]).status_code == 400
+        assert not sum(one.held for one in server.service.accounts.accounts())
+
+
+def test_a_body_of_brackets_is_a_400(tmp_path: Path) -> None:
+    with running(tmp_path, "cascade") as server:
+        for deep in (b"[" * 100_000, b'{"messages":' * 50_000):
+            assert httpx.post(f"{server.url}/v1/chat/completions", content=deep).status_code == 400
+
+
+# -- accounts ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_server_of_the_same_name_does_not_make_money_count_twice(tmp_path: Path) -> None:
+    keys = {"a": ApiKey("0" * 64, usd=10.0)}
+    first = Accounts(keys, str(tmp_path / "db"), "same")
+    first.begin("r", "a", 1.0)
+    first.book("r", 300_000_000)
+    second = Accounts(keys, str(tmp_path / "db"), "same")
+    first.end("r", 400_000_000)
+    (account,) = [one for one in second.accounts() if one.name == "a"]
+    assert (account.spent, account.held) == (400_000_000, 0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ('[keys.a]\nsha256 = "' + "é" * 64 + '"', "64 hexadecimal digits"),
+        ('[keys.a]\nsha256 = "' + "g" * 64 + '"', "64 hexadecimal digits"),
+        ('[keys."-"]\nsha256 = "' + "0" * 64 + '"', "'-' is the name of who has no key"),
+        (
+            '[keys.a]\nsha256 = "' + "a" * 64 + '"\n[keys.b]\nsha256 = "' + "A" * 64 + '"',
+            "a and b have the same sha256",
+        ),
+    ],
+)
+def test_a_file_of_keys_that_would_let_in_whom_it_should_not_is_refused(tmp_path: Path, lines: str, says: str) -> None:
+    (tmp_path / "keys.toml").write_text(lines)
+    with pytest.raises(ConfigError, match=says):
+        read_keys(tmp_path / "keys.toml")
+
+
+class Breaking(Accounts):
+    """A database that goes away, as Postgres does when it is started again."""
+
+    away = False
+
+    def book(self, request: str, nano_usd: int) -> None:
+        self._here()
+        super().book(request, nano_usd)
+
+    def end(self, request: str, nano_usd: int) -> None:
+        self._here()
+        super().end(request, nano_usd)
+
+    def _here(self) -> None:
+        if self.away:
+            raise Outage("the database of accounts broke off")
+
+
+def test_what_was_paid_while_the_database_was_away_is_answered_and_booked_later(tmp_path: Path) -> None:
+    key, _ = new_key("alice")
+    with running_over(lambda _: PARIS, tmp_path, ALWAYS) as (server, _):
+        accounts = server.service.accounts
+        accounts.__class__ = Breaking
+        accounts.away = True  # type: ignore[attr-defined]
+        answer = server.ask(ALWAYS, CAPITAL, key, **ANSWER_ALONE)
+        assert answer.json()["choices"][0]["message"]["content"] == "Paris"
+        assert sum(one.held for one in accounts.accounts()) > 0
+        accounts.away = False  # type: ignore[attr-defined]
+        again = server.ask(ALWAYS, CAPITAL, key, **ANSWER_ALONE)
+        cost = sum(round(one.json()["usage"]["cost"] * 1e9) for one in (answer, again))
+        (account,) = accounts.accounts()
+        assert (account.spent, account.held) == (cost, 0)
+
+
+def test_a_full_disk_costs_a_trajectory_and_no_answer(tmp_path: Path) -> None:
+    with running_over(lambda _: PARIS, tmp_path, ALWAYS) as (server, _):
+        (server.folder / "trajectories-0000.jsonl").symlink_to("/dev/full")
+        answer = server.ask(ALWAYS, CAPITAL, **ANSWER_ALONE)
+        assert answer.json()["choices"][0]["message"]["content"] == "Paris"
+        assert [one.held for one in server.service.accounts.accounts()] == [0]
+        assert server.service.latest
