@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from toolorchestra.envs.base.errors import ConfigError, one_of
 
@@ -24,6 +26,26 @@ if TYPE_CHECKING:
     from toolorchestra.envs.factory import EpisodeFactory
 
 
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
+
+
+def _in_notebooks_too(work: Callable[Given, Made]) -> Callable[Given, Made]:
+    """The same where a loop runs already, as in a notebook: asyncio.run() refuses there, so a thread does it."""
+
+    @wraps(work)
+    def done(*arguments: Given.args, **named: Given.kwargs) -> Made:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return work(*arguments, **named)
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(work, *arguments, **named).result()
+
+    return done
+
+
+@_in_notebooks_too
 def evaluate(
     env: str, policy: str | Path | Policy | Sequence[str | Path | Policy] = (), *, out: str | Path = "", **options: Any
 ) -> dict[str, Any]:
@@ -76,6 +98,7 @@ def compare(*runs: str | Path, against: str = "") -> RunComparison:
     return compare_runs(read_runs([Path(run) for run in runs]), against, ())
 
 
+@_in_notebooks_too
 def train(config: TrainConfig | str = "tiny", *, out: str | Path = "", resume: bool = False, **settings: Any) -> Path:
     """Train an orchestrator, and give the run's folder. `config` is a TrainConfig or a preset's name; `settings`
     change single ones of it, such as steps=40."""
@@ -125,6 +148,7 @@ class Policy:
             self._players[factory] = player(self.name, factory, options=PlayerOptions(**self._options))
         return self._players[factory]
 
+    @_in_notebooks_too
     def act(self, env: gym.Env[Any, Any]) -> str:
         """The next action in the environment's episode, for step()."""
         _factory(env)

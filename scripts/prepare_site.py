@@ -33,7 +33,15 @@ SETTINGS = (
     "toolorchestra.agents.commands.evaluate.EvaluateOptions",
     "toolorchestra.agents.configuration.config.TrainConfig",
 )
-LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml", ".cff": "yaml"}
+LANGUAGES = {
+    ".py": "python",
+    ".toml": "toml",
+    ".json": "json",
+    ".ipynb": "json",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".cff": "yaml",
+}
 _CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)`*\s*?$|`[^`\n]+`", re.M | re.S)
 _LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 _PICTURE = re.compile(r'\b(src|srcset|href)="([^"#]+)(#[^"]*)?"')

@@ -5,6 +5,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -26,11 +31,32 @@ SMALLER = {
 """By a part of each line that has numbers, what is smaller in it."""
 
 
-def test_a_policy_over_own_tools_and_prices_is_trained_billed_served_and_asked(tmp_path: Path) -> None:
+def from_a_wheel(folder: Path) -> Path:
+    """An environment with the wheel of what stands here, beside an empty home; other packages are those of this one."""
+    tree = folder / "tree"
+    subprocess.run(["git", "checkout-index", "--all", f"--prefix={tree}/"], check=True, cwd=REPOSITORY)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w"]
+    subprocess.run([*command, str(folder), str(tree)], check=True)
+    (wheel,) = folder.glob("toolorchestra-*.whl")
+    assert wheel.stat().st_size < 5e6
+    venv.create(folder / "venv")
+    (packages,) = (folder / "venv").glob("lib/python*/site-packages")
+    zipfile.ZipFile(wheel).extractall(packages)
+    (packages / "others.pth").write_text(sysconfig.get_paths()["purelib"])
+    (folder / "home").mkdir()
+    return folder / "venv"
+
+
+@pytest.mark.parametrize("wheel", [False, True], ids=["clone", "wheel"])
+def test_a_policy_over_own_tools_and_prices_is_trained_billed_served_and_asked(tmp_path: Path, wheel: bool) -> None:
     shutil.copytree(REPOSITORY / "docs" / "examples", tmp_path / "docs" / "examples")
-    said = walked(
-        lines_of("docs/own-tools.md", "## From a clone to a policy of your own, served", SMALLER), tmp_path, "8393"
-    )
+    lines = lines_of("docs/own-tools.md", "## From a clone to a policy of your own, served", SMALLER)
+    made = from_a_wheel(tmp_path) if wheel else None
+    said = walked(lines, tmp_path, "8393", made)
+    if made:
+        place = [str(made / "bin" / "python"), "-c", "import toolorchestra; print(toolorchestra.__file__)"]
+        assert subprocess.check_output(place, text=True, env={}).startswith(str(made))
+        assert not list((tmp_path / "home").iterdir())
     assert (tmp_path / "mine" / "run" / "page.html").is_file()
     assert {row.sheet for row in read_rows(tmp_path / "mine" / "after")} == {"house-2026-11"}
     assert {row.policy for row in read_rows(tmp_path / "mine" / "after")} > {"cheapest", "oracle"}

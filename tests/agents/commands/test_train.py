@@ -100,7 +100,10 @@ def test_settings_that_are_wrong_begin_nothing(tmp_path: Path, capsys: Capture) 
         ("--model.hiden 8", "no option '--model.hiden'. Did you mean --model.hidden"),
         ("--stops 1 --groups 4", "no option '--stops'. Did you mean --steps"),
         ("--env HLE-v0 wieght=2", "no part of the mix 'wieght'; valid: max_context, "),
-        (f"--preset lm-cpu --model.path {file}s --out {tmp_path}/new", "s' is not a folder; name a folder with a model of transformers"),
+        (
+            f"--preset lm-cpu --model.path {file}s --out {tmp_path}/new",
+            "s' is not a folder; name a folder with a model of transformers",
+        ),
         (f"--init-from {file} --out {tmp_path}/new", "no whole checkpoint in "),
         (f"--out {file}/run", f"--out: a folder expected, but {file} is a file"),
     ):
