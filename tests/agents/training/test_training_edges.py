@@ -1,4 +1,4 @@
-"""A run at its edges: the life of a rollout process, locks, interrupts, threads, and what a warm start cannot use."""
+"""A run at its edges: locks, interrupts, threads, and what a warm start cannot use."""
 
 from __future__ import annotations
 
@@ -31,9 +31,6 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import Preference
 
 QUICK = replace(COLD, environments=(TOY,), evaluation_tasks=1, groups=1, rollouts=2, model=ModelConfig(hidden=8))
-
-
-# -- a rollout process -------------------------------------------------------------------------------------------------
 
 
 # -- a run's folder ----------------------------------------------------------------------------------------------------
