@@ -274,6 +274,6 @@ def test_what_is_new_is_found_wherever_blanks_are_others(seed: int) -> None:
 
 def test_a_long_past_costs_little() -> None:
     past = "word " * 40_000
-    started = time.perf_counter()
+    started = time.process_time()
     assert new_behind("<think>a</think>" + past, "<think>\na</think>" + past + "x") == "x"
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0

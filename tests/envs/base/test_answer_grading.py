@@ -194,7 +194,7 @@ KINDS: list[Answer] = [
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_replies_are_wrong_soon(name: str) -> None:
     for answer in KINDS[:4]:
-        start = time.perf_counter()
+        start = time.process_time()
         right = is_right(answer, HOSTILE[name])
-        assert time.perf_counter() - start < SOON_SECONDS
+        assert time.process_time() - start < SOON_SECONDS
         assert not right or name in ("other digits", "circled")

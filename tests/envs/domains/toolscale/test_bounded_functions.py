@@ -58,12 +58,12 @@ def test_results_are_those_of_sqlite(fenced: sqlite3.Connection, expression: str
 def test_what_reads_the_clock_or_counts_for_ever_is_refused(
     fenced: sqlite3.Connection, expression: str, why: str
 ) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(2):
         with pytest.raises(sqlite3.OperationalError) as caught:
             fenced.execute(f"SELECT {expression}").fetchone()
         assert why in told(caught.value)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_the_clock_is_refused_in_a_row_and_in_a_default_too(fenced: sqlite3.Connection) -> None:
@@ -82,10 +82,10 @@ def test_long_texts_are_searched_in_a_time_that_grows_with_their_length(
 ) -> None:
     fenced.execute("CREATE TABLE texts (t TEXT)")
     fenced.executemany("INSERT INTO texts VALUES (?)", [("a" * 90_000,), ("a" * 45_000,)])
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(20):
         fenced.execute(f"SELECT {expression} FROM texts a JOIN texts b ON a.rowid = 1 AND b.rowid = 2").fetchone()
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_a_text_never_grows_beyond_its_bound(fenced: sqlite3.Connection) -> None:
