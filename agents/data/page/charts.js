@@ -326,7 +326,7 @@ function tails(standings, width, measure, words, least) {
     drawn(
       "g",
       { class: "axes" },
-      logTicks(low, high)
+      apart(logTicks(low, high), x)
         .map((tick) => [
           line(x(tick), 0, x(tick), height - 24, { class: "rule faint" }),
           label(x(tick), height - 8, words(tick), { "text-anchor": "middle" }),
@@ -336,6 +336,12 @@ function tails(standings, width, measure, words, least) {
     rows,
   );
 }
+
+const TICK_WIDTH = 48;
+
+// Ticks whose words do not touch those of the one before.
+const apart = (ticks, x) =>
+  ticks.reduce((kept, tick) => (kept.length && x(tick) - x(kept.at(-1)) < TICK_WIDTH ? kept : [...kept, tick]), []);
 
 const tailFigures = (sorted) => [quantile(sorted, 0.5), quantile(sorted, 0.95), sorted[sorted.length - 1]];
 

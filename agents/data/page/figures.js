@@ -72,7 +72,7 @@ function storyOf(training, standings) {
 // Three trials of the policy that solves most: one that came off, one that did not, and the most expensive.
 function exampleCards(standings, choose) {
   const [best] = [...standings].filter((one) => one.ended.length).sort((a, b) => b.accuracy - a.accuracy);
-  const known = best?.ended.filter((one) => one.at && !one.training) ?? [];
+  const known = best?.ended.filter((one) => one.at) ?? [];
   const middling = [...known].sort((a, b) => a.turns - b.turns);
   const first = (outcome) => middling.filter((one) => one.outcome === outcome);
   const half = (some) => some[Math.floor(some.length / 2)];
