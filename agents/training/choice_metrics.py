@@ -53,7 +53,7 @@ def choices(trajectories: Sequence[Trajectory]) -> Choices:
 def warnings(seen: Choices, valid: float) -> list[str]:
     """What looks like a collapse, in words."""
     said = []
-    if seen.entropy < LEAST_ENTROPY:
+    if seen.most_used and seen.entropy < LEAST_ENTROPY:
         said.append(f"choices have collapsed: entropy {seen.entropy:.2f} nats, {seen.share:.0%} to {seen.most_used}")
     elif seen.share > MOST_SHARE:
         said.append(f"{seen.share:.0%} of all calls go to {seen.most_used}")

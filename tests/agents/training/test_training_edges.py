@@ -139,6 +139,8 @@ def test_collapses_are_noticed() -> None:
     assert "collapsed: entropy 0.00 nats, 100% to answer-1" in said[0]
     assert "answers at once" in said[1]
     assert said[2] == "only 50% of the rollouts are readable in every turn"
+    (said,) = warnings(choices([rollout(measure=Measure(0.0, 0.1, 1.0, {}))] * 3), 1.0)
+    assert said == "0.00 calls an episode: it answers at once, or calls nothing"
     # Where the entropy alone would not show it: the few others are many.
     seen = Choices(entropy=0.6, most_used="answer-1", share=0.92, calls_per_episode=2.0, controllability=1.0)
     assert warnings(seen, 1.0) == ["92% of all calls go to answer-1"]
