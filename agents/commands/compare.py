@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,7 +36,7 @@ from toolorchestra.agents.evaluation.inspect_log import inspect_logs
 from toolorchestra.agents.evaluation.paper_tables import paper_tables
 from toolorchestra.agents.evaluation.repricing import reprice
 from toolorchestra.agents.evaluation.rescoring import Envs, Rescoring, rescore
-from toolorchestra.agents.evaluation.rows import Cell, EvaluationRow, latest, read_learnt, read_rows
+from toolorchestra.agents.evaluation.rows import PAID, Cell, EvaluationRow, latest, read_learnt, read_rows
 from toolorchestra.agents.evaluation.run_files import RunFiles, whole_manifest
 from toolorchestra.agents.evaluation.summary import RunSummary, read_planned, summarise
 from toolorchestra.agents.evaluation.summary_tables import (
@@ -51,7 +52,8 @@ from toolorchestra.agents.evaluation.summary_tables import (
 from toolorchestra.agents.evaluation.tau2_results import tau2_results, write_submission
 from toolorchestra.agents.reports.page import write_page
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.money.prices import load_sheet
+from toolorchestra.envs.money.journal import JOURNAL, SpendJournal
+from toolorchestra.envs.money.prices import NANO, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools.backends import EMBEDDED, Backing
 
@@ -245,9 +247,15 @@ def _rescored(given: CompareOptions, folder: Path, out: Path) -> list[str]:
     asked = _asked(manifest["asked"], given, folder)
     backing = _backing(asked)
     cap = SpendCap(given.spend_cap) if given.spend_cap is not None else None
+    paid, before = out.with_name(f"{out.name}-{PAID}"), 0
+    for charge in chain(*SpendJournal.left(paid).values()):
+        before += charge.nano_usd
+        if cap is not None:
+            cap.add(charge.nano_usd, unconfirmed=charge.usage.unconfirmed)
     told = {"of_run": manifest["run_id"], "judges": list(backing.wanted.judges) if backing else []}
 
     async def graded() -> Rescoring:
+        JOURNAL.set(SpendJournal(paid, cap))
         try:
             if backing is not None and backing.wanted.judges:
                 await backing.check()
@@ -262,7 +270,9 @@ def _rescored(given: CompareOptions, folder: Path, out: Path) -> list[str]:
     finally:
         if backing is not None:
             backing.close()
-    return [*_other_tasks(manifest, envs), *changes_table(made), *made.sentences()]
+    paid.unlink(missing_ok=True)  # the new rows say what grading has cost
+    broken = [f"Grading that was broken off before had cost {before / NANO:.9f} $ at most."] if before else []
+    return [*_other_tasks(manifest, envs), *changes_table(made), *made.sentences(), *broken]
 
 
 def _asked(before: Any, given: CompareOptions, folder: Path) -> EvaluateOptions:

@@ -125,7 +125,7 @@ def intervals(tasks: Sequence[TaskScores], name: str) -> dict[str, Interval]:
     accuracy by Wilson's. Empty where he played none."""
     rows = [task.players[name] for task in tasks if name in task.players]
     rewards = mean_interval([reward for _, reward in rows])
-    cents = mean_interval([100 * measure.usd for measure, _ in rows])
+    cents = mean_interval([100 * measure.usd for measure, _ in rows], never_below_0=True)
     if rewards is None or cents is None:
         return {}
     share = sum(measure.outcome for measure, _ in rows) / len(rows)

@@ -23,6 +23,7 @@ from toolorchestra.agents.evaluation.rows import (
     RowKey,
     bill_of,
     chained,
+    grouped,
     learnt_lines,
     line_of,
     read_learnt,
@@ -103,8 +104,6 @@ class EvaluationRun:
     learnt: tuple[str, ...] = ()
     """What players that learn first paid for it, in words."""
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
-    last_session: str = ""
-    """The process that learnt last in this folder, this one aside."""
     learning: dict[Cell, int] = field(default_factory=dict)
     """The same in nano-dollars."""
     ended_by: BaseException | None = None
@@ -187,7 +186,6 @@ class EvaluationRun:
         for row in self.rows.values():
             self._count(row)
         self.learning = read_learnt(self.folder)
-        self.last_session = next((session for *_, session in reversed([*learnt_lines(self.folder)])), "")
         known = {(row.key, row.digest) for row in self._set_aside()}
         for row in there:
             if row.status != "ended" and (row.key, row.digest) not in known:  # else a kill came before what follows
@@ -204,8 +202,9 @@ class EvaluationRun:
         seeds = {trial.key: trial.seed for contest in contests for trial in contest.trials}
         for payer, charges in SpendJournal.left(path).items():
             if not payer:
-                # Of what the journal has, plays that ended before the kill stand in the last session's lines.
-                kept = sum(paid for _, paid, session in learnt_lines(self.folder) if session == self.last_session)
+                # Of what the journal has, plays that ended before the kill stand in its session's own lines.
+                its, lines = SpendJournal.session_of(path), learnt_lines(self.folder)
+                kept = sum(paid for cell, paid, session in lines if session == its and any(cell))
                 self.add_learning(("", "", ""), max(0, sum(charge.nano_usd for charge in charges) - kept))
                 continue
             _, env, split, policy, *task, number = payer.split("|")
@@ -219,7 +218,7 @@ class EvaluationRun:
                 append_line(self.folder / RETRIED, line_of(row))
         if path.is_file() or any(getattr(one.made.source, "backing", None) is not None for one in contests):
             self.journal = SpendJournal(path)
-            self.journal.clear()
+            self.journal.clear(self.session)
 
     def _set_aside(self) -> list[EvaluationRow]:
         """The rows of plays that do not count."""
@@ -237,10 +236,9 @@ class EvaluationRun:
     @property
     def nano_usd(self) -> int:
         """All that the run has cost, with what was played again."""
-        paid = self.retried()
-        for key, row in self.rows.items():
-            paid[key] = self._both(paid.get(key, 0), row.nano_usd)
-        return sum(paid.values()) + sum(self.learning.values())
+        aside = grouped(self._set_aside(), lambda row: row.key)
+        ended = sum(self._cost(aside.pop(key, []), row.nano_usd) for key, row in self.rows.items())
+        return ended + sum(map(self._cost, aside.values())) + sum(self.learning.values())
 
     @property
     def unconfirmed_nano_usd(self) -> int:
@@ -260,16 +258,16 @@ class EvaluationRun:
         """Note that no play of a train task is in flight any more: all that they paid is kept."""
         self._closed("")
 
-    def retried(self) -> dict[RowKey, int]:
-        """Cost by trial of plays that do not count."""
-        paid: dict[RowKey, int] = {}
-        for row in self._set_aside():
-            paid[row.key] = self._both(paid.get(row.key, 0), row.nano_usd)
-        return paid
+    def billed_again(self) -> dict[RowKey, int]:
+        """What plays that do not count have cost which a cache bills the next play of the trial too."""
+        return {row.key: _answered([row]) for row in sorted(self._set_aside(), key=lambda row: _answered([row]))}
 
-    def _both(self, before: int, again: int) -> int:
-        """Join two plays of a trial. With a cache the bill of the later one holds that of the earlier one."""
-        return max(before, again) if self.cached else before + again
+    def _cost(self, plays: Sequence[EvaluationRow], last: int = 0) -> int:
+        """What plays of a trial have cost, and its last one. With a cache the last bill holds what the others were
+        answered. What of theirs was not read, no cache has, and it was asked again."""
+        if not self.cached:
+            return sum(row.nano_usd for row in plays) + last
+        return sum(row.unconfirmed_nano_usd for row in plays) + max(_answered(plays), last)
 
     def interrupted(self, trial: Trial, episode: Episode | None) -> None:
         """Keep what a trial has cost that was broken off."""
@@ -354,3 +352,8 @@ def _rewrite(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> None:
         new.flush()
         os.fsync(new.fileno())
     fresh.replace(path)
+
+
+def _answered(plays: Sequence[EvaluationRow]) -> int:
+    """The most that one of some plays was answered for."""
+    return max((row.nano_usd - row.unconfirmed_nano_usd for row in plays), default=0)

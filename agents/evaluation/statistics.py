@@ -166,9 +166,10 @@ def pass_rates(tallies: Sequence[TaskTally], of: Callable[[int, int, int], float
     return made
 
 
-def mean_interval(values: Sequence[float], of: int = 1) -> Interval | None:
+def mean_interval(values: Sequence[float], of: int = 1, *, never_below_0: bool = False) -> Interval | None:
     """Interval of a mean over tasks: a bootstrap-t of tasks. None of fewer than two, which say nothing of how far
-    others are from them. `of` is how many such intervals hold their means together in 95 %.
+    others are from them. `of` is how many such intervals hold their means together in 95 %. `never_below_0`: as bills
+    and times, whose mean cannot be below 0 either.
 
     Its tails are as much longer than 2.5 % as Student's are than the normal ones: costs have long tails, which few
     tasks do not show (Hesterberg 2015, The American Statistician 69:371)."""
@@ -178,7 +179,8 @@ def mean_interval(values: Sequence[float], of: int = 1) -> Interval | None:
     centre, error = _mean_and_error(column)
     tail = max(0.0125, NormalDist().cdf(-math.sqrt(n / (n - 1)) * student(n - 1)))
     low, high = _pivots(column, tail / of) if error else (0.0, 0.0)
-    return Interval(centre - high * error, centre - low * error)
+    least = 0.0 if never_below_0 else -math.inf
+    return Interval(max(least, centre - high * error), centre - low * error)
 
 
 def ratio_interval(tops: Sequence[float], bottoms: Sequence[float]) -> Interval:

@@ -322,7 +322,7 @@ def spread_of(rows: Sequence[EvaluationRow], of: Callable[[EvaluationRow], float
         return None
     by_task = tasks_of(rows)
     shares = [math.fsum(map(of, some)) * len(by_task) / len(rows) for some in by_task.values()]
-    interval = mean_interval(shares) or Interval(-math.inf, math.inf)
+    interval = mean_interval(shares, never_below_0=True) or Interval(-math.inf, math.inf)
     return Spread(math.fsum(values) / len(values), median, p95, interval)
 
 

@@ -283,7 +283,7 @@ class ContestPlay:
         self._cap, self._real = contest.made.rules.spend_cap, not unreal(contest.made)
         ended = [row.nano_usd for row in run.rows.values() if row.cell == contest.cell and row.status == "ended"]
         self._spending = Spending(self._cap, ended)
-        self._again = run.retried() if run.cached else {}
+        self._again = run.billed_again() if run.cached else {}
         """What trials have cost that a cache bills anew."""
         self._wrong: Exception | None = None
         """Why no trial is begun any more: a wrong setting, no credit, or too many failures."""

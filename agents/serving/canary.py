@@ -45,7 +45,7 @@ class Arm:
     def told(self) -> dict[str, Any]:
         """Figures with their intervals."""
         number = len(self.usd)
-        cost = mean_interval(self.usd)
+        cost = mean_interval(self.usd, never_below_0=True)
         return {
             "requests": number,
             "failed_or_cut": self.bad / number if number else None,

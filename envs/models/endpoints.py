@@ -129,6 +129,11 @@ class Served:
                 f"output_tokens {self.output_tokens} leave nothing of context_tokens "
                 f"{self.context_tokens} for the prompt; lower the one or raise the other"
             )
+        if several := [name for name in ("n", "best_of") if self.extra.get(name, 1) != 1]:
+            raise ConfigError(
+                f"extra: {several[0]}={self.extra[several[0]]!r} asks for several replies, of which one is read and "
+                "all are paid; leave it out"
+            )
 
     def most_reply_bytes(self, streamed: bool) -> int:
         """The most of a reply that is read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,19 @@ class SpendJournal:
         """Note that what a payer has paid so far is kept elsewhere."""
         self._write({"closed": payer})
 
-    def clear(self) -> None:
-        """Begin anew: all of it is kept elsewhere."""
-        self._path.write_bytes(b"")
+    def clear(self, session: str) -> None:
+        """Begin anew: all of it is kept elsewhere. `session` names who writes from now on."""
+        self._path.write_bytes(json.dumps({"session": session}).encode() + b"\n")
+
+    @staticmethod
+    def session_of(path: Path) -> str:
+        """Name of who wrote a journal; "" where it does not say."""
+        with path.open("rb") if path.is_file() else nullcontext() as file:
+            first = file.readline() if file is not None else b""
+        try:
+            return str(json.loads(first).get("session", ""))
+        except (ValueError, AttributeError):
+            return ""
 
     def _write(self, line: Mapping[str, Any]) -> None:
         append_line(self._path, json.dumps(line).encode() + b"\n")
@@ -77,6 +88,8 @@ class SpendJournal:
 
 
 def _read(line: Any, booked: dict[str, list[Charge]], sent: dict[int, tuple[str, Charge]]) -> None:
+    if "session" in line:
+        return
     if "closed" in line:
         booked.pop(line["closed"], None)
     elif "done" in line:

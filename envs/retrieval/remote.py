@@ -152,6 +152,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.token and not hmac.compare_digest(given.encode(), f"Bearer {self.server.token}".encode()):
             self._say(401, {"error": "wrong token"}, close=True)
             return
+        if not self.server.token and self.headers.get("Origin"):  # any page that somebody opens reaches a loopback
+            self._say(403, {"error": "a page in a browser may not ask a server without a token"}, close=True)
+            return
         length = self.headers.get("Content-Length", "")
         # "²" is a digit to isdigit() and none to int(), which takes no more than 4,300 of them.
         if self.path != "/search" or not (length.isdecimal() and len(length) < 9 and int(length) <= MOST_BODY):

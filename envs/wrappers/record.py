@@ -211,8 +211,16 @@ def _totals(ledger: Ledger) -> dict[str, Any]:
     }
 
 
+_AS_THEY_ARE = frozenset((str, int, bool, type(None)))
+
+
 def _plain(value: Any) -> Any:
     """Convert to what strict JSON has it: nan, a failed episode's reward, becomes null."""
+    kind = type(value)
+    if kind in _AS_THEY_ARE:  # nearly always: a served request has a hundred of them
+        return value
+    if kind is dict:
+        return {key if type(key) is str else str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):

@@ -14,7 +14,8 @@ import pytest
 from tests.agents.evaluation.made_rows import made_row, write_run
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.agents.commands.report import reconciled
-from toolorchestra.agents.evaluation.rows import PAID, RETRIED, line_of
+from toolorchestra.agents.evaluation.rows import PAID, RETRIED, ROWS, line_of, read_learnt, read_rows
+from toolorchestra.agents.evaluation.runs import EvaluationRun
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.journal import SpendJournal
 from toolorchestra.envs.money.prices import NANO, Price, Tokens, Usage
@@ -24,6 +25,7 @@ USED = {"prompt_tokens": 900, "completion_tokens": 200, "total_tokens": 1100}
 EACH = Price.read(ROW, "test").nano_usd(Usage("", "", Tokens(900, 0, 200, 0)))
 PROGRAM = "import sys; from toolorchestra.agents.commands import evaluate; sys.exit(evaluate.main(sys.argv[1:]))"
 CAP = 150
+CHAT = ("--tasks", "30", "--policy", "chat")
 
 
 def slow(asked: ReceivedRequest) -> ServerReply:
@@ -31,18 +33,19 @@ def slow(asked: ReceivedRequest) -> ServerReply:
     return ServerReply("<answer>42</answer>", usage=USED, seconds=0.1 if asked.number % 3 else 0.5)
 
 
-def command(folder: Path, server: Loopback) -> list[str]:
+def command(folder: Path, server: Loopback, *more: str) -> list[str]:
     row = "price = {usd_per_mtok = {input = 10, output = 10000}}\noutput_tokens = 300\n"
     (folder / "b.toml").write_text(f'[endpoints.here]\nbase_url = "{server.base_url}"\n[models."*"]\n{row}')
-    words = ["--env", "HLE-v0", "max_turns=3", "--tasks", "30", "--policy", "chat", "--at-once", "8", "--resume"]
-    kept = ["--backends", str(folder / "b.toml"), "--out", str(folder / "run"), "--spend-cap", str(CAP)]
+    words = ["--env", "HLE-v0", "max_turns=3", "--at-once", "8", "--resume", *(more or CHAT)]
+    backends = [] if "--backends" in more else ["--backends", str(folder / "b.toml")]
+    kept = [*backends, "--out", str(folder / "run"), "--spend-cap", str(CAP)]
     return [sys.executable, "-c", PROGRAM, *words, *kept]
 
 
-def stopped(folder: Path, server: Loopback, how: signal.Signals, after: int) -> None:
+def stopped(folder: Path, server: Loopback, how: signal.Signals, after: int, *more: str) -> None:
     """Begin or go on, and stop when so many more requests have come."""
     wanted = len(server.seen) + after
-    with subprocess.Popen(command(folder, server), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+    with subprocess.Popen(command(folder, server, *more), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
         while len(server.seen) < wanted and run.poll() is None:
             time.sleep(0.01)
         run.send_signal(how)
@@ -68,6 +71,25 @@ def test_a_run_that_is_stopped_knows_what_it_paid_and_holds_its_cap_over_all_its
     assert real <= found <= CAP * NANO + EACH, done.stderr
     assert f"{found / NANO:.9f} $ for the trials" in done.stdout
     assert SpendJournal.left(tmp_path / "run" / PAID) == {}
+
+
+@pytest.mark.parametrize("more", [("--tasks", "5", "--policy", "knn", "--player", "fit_tasks=5"), (*CHAT, "cache")])
+def test_what_is_learnt_and_what_a_cache_answers_is_counted_over_several_kills(
+    tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    """A cache has no reply that was not read: it is asked for again, and paid again."""
+    tape = ["--backends", str(tmp_path / "b.toml"), f"cache={tmp_path / 'c.jsonl'}"]
+    words = [*more[:-1], *tape] if more[-1] == "cache" else [*more]
+    with Loopback(slow) as server:
+        for _ in range(2):
+            stopped(tmp_path, server, signal.SIGKILL, 11, *words)
+        subprocess.run(command(tmp_path, server, *words), capture_output=True, check=False)
+        real = len(server.seen) * EACH
+    run = EvaluationRun(tmp_path / "run", cached=more[-1] == "cache")
+    run.rows = {row.key: row for row in read_rows(tmp_path / "run")} if (tmp_path / "run" / ROWS).is_file() else {}
+    run.learning = read_learnt(tmp_path / "run")
+    assert real <= run.nano_usd
+    assert real <= CAP * NANO
 
 
 def test_a_journal_with_a_torn_end_is_read_and_a_strangers_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
@@ -16,13 +18,14 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.agents.evaluation.made_rows import write_run
 from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of
 from tests.agents.evaluation.test_runs import ASKED, made
+from tests.command_line import TOOLORCHESTRA
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.support.tau2_players import gold, transfer
 from tests.tau2_playing import needs_package
 from toolorchestra.agents.commands import compare, evaluate
 from toolorchestra.agents.evaluation.repricing import reprice
 from toolorchestra.agents.evaluation.rescoring import Rescoring, rescore
-from toolorchestra.agents.evaluation.rows import TRAJECTORIES, EvaluationRow, read_rows
+from toolorchestra.agents.evaluation.rows import PAID, TRAJECTORIES, EvaluationRow, read_rows
 from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun
 from toolorchestra.agents.evaluation.trials import trials_of
 from toolorchestra.agents.policies.base import Move
@@ -35,7 +38,8 @@ from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.world import SqlWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
-from toolorchestra.envs.money.prices import PriceSheet, load_sheet
+from toolorchestra.envs.money.journal import SpendJournal
+from toolorchestra.envs.money.prices import NANO, PriceSheet, load_sheet
 from toolorchestra.envs.wrappers.record import read_trajectories
 
 
@@ -212,6 +216,30 @@ def test_a_cap_on_grading_keeps_what_it_does_not_pay_for_and_a_wrong_key_ends_it
     assert "has no model 'gpt-5-mini'" in capsys.readouterr().err
     assert not (tmp_path / "run-rescored").exists()
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_grading_that_was_killed_counts_what_it_had_paid(
+    tmp_path: Path, judge: tuple[Loopback, dict[str, ServerReply]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, says = judge
+    assert evaluate.main(words_of(tmp_path, server)) == 0
+    asked = len(server.seen)
+    says["judge"] = ServerReply("<verdict>right</verdict>", seconds=0.5)
+    words = ["--rescore", str(tmp_path / "run")]
+    with subprocess.Popen([*TOOLORCHESTRA, "compare", *words], stdout=subprocess.DEVNULL) as run:
+        while len(server.seen) == asked:
+            assert run.poll() is None
+            time.sleep(0.01)
+        run.kill()
+    paid = tmp_path / f"run-rescored-{PAID}"
+    left = sum(charge.nano_usd for charge in SpendJournal.left(paid)[""])
+    assert left > 0
+    capsys.readouterr()
+    assert compare.main([*words, "--spend-cap", f"{left / NANO:.9f}", "--out", str(tmp_path / "run-rescored")]) == 0
+    assert len(server.seen) <= asked + 6  # the cap pays for no further verdict
+    told = capsys.readouterr().out
+    assert f"Grading that was broken off before had cost {left / NANO:.9f} $ at most." in told
+    assert not paid.exists()
 
 
 # -- worlds of calls ---------------------------------------------------------------------------------------------------

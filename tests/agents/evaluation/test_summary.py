@@ -240,3 +240,11 @@ def test_markdown_keeps_strangers_names_in_their_cells() -> None:
     said = as_markdown(summarise([made_row("a", policy="x | <b>y</b>\n# z")]))
     assert "| x \\| \\<b>y\\</b> # z | 1 | 1 | 100.0 |" in said
     assert piped([["a", "b"], ["1", "2"]]).splitlines() == ["| a | b |", "| --- | ---: |", "| 1 | 2 |"]
+
+
+def test_no_interval_of_bills_or_times_goes_below_0() -> None:
+    rows = [made_row(str(n), nano_usd_by_role={"expert": 3**n}, elapsed_ns=7**n) for n in range(4)]
+    (figures,) = summarise(rows).policies
+    assert figures.cents is not None
+    assert figures.minutes is not None
+    assert figures.cents.interval.low == figures.minutes.interval.low == 0.0

@@ -504,6 +504,7 @@ def test_a_used_up_cap_lets_no_request_out() -> None:
         ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"context_tokens": 10}}}, "leave nothing"),
         ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"price": {}}}}, "costs nothing"),
         ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"endpoints": []}}}, "at least one name"),
+        ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"extra": {"n": 4}}}}, "n=4 asks for several"),
     ],
 )
 def test_a_wrong_endpoint_file_is_named(data: dict[str, Any], says: str) -> None:
