@@ -217,10 +217,9 @@ class _Means:
 
     def cents(self, policy: str) -> Interval:
         """The same of its cents."""
-        interval = mean_interval(self.plane.cents[policy], len(self._tallies), never_below_0=True) or Interval(
-            -math.inf, math.inf
-        )
-        return interval.wider(self.plane.cost(policy), self._reach(policy, attrgetter("cents")))
+        interval = mean_interval(self.plane.cents[policy], len(self._tallies)) or Interval(-math.inf, math.inf)
+        found = interval.wider(self.plane.cost(policy), self._reach(policy, attrgetter("cents")))
+        return Interval(max(0.0, found.low), found.high)
 
     def may_beat(self, policy: str, best: str, of: int) -> bool:
         """Whether a policy is not shown to be less accurate than the best one of so many."""

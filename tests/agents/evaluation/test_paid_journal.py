@@ -73,7 +73,7 @@ def test_a_run_that_is_stopped_knows_what_it_paid_and_holds_its_cap_over_all_its
     assert SpendJournal.left(tmp_path / "run" / PAID) == {}
 
 
-@pytest.mark.parametrize("more", [("--tasks", "5", "--policy", "knn", "--player", "fit_tasks=5"), (*CHAT, "cache")])
+@pytest.mark.parametrize("more", [("--tasks", "5", "--policy", "knn", "--player", "fit_tasks=12"), (*CHAT, "cache")])
 def test_what_is_learnt_and_what_a_cache_answers_is_counted_over_several_kills(
     tmp_path: Path, more: tuple[str, ...]
 ) -> None:
@@ -82,7 +82,7 @@ def test_what_is_learnt_and_what_a_cache_answers_is_counted_over_several_kills(
     words = [*more[:-1], *tape] if more[-1] == "cache" else [*more]
     with Loopback(slow) as server:
         for _ in range(2):
-            stopped(tmp_path, server, signal.SIGKILL, 11, *words)
+            stopped(tmp_path, server, signal.SIGKILL, 20, *words)
         subprocess.run(command(tmp_path, server, *words), capture_output=True, check=False)
         real = len(server.seen) * EACH
     run = EvaluationRun(tmp_path / "run", cached=more[-1] == "cache")
