@@ -70,8 +70,8 @@ class ModelConfig(EngineSettings):
     hidden: int = 64
     """Width of the tiny model."""
     processes: int = 1
-    """Processes that share the rollouts, each with a copy of the model, and the warm start's plans. For small models on
-    a CPU: a GPU holds one."""
+    """Processes that share the rollouts, the batches of optimiser steps and the warm start's plays, each with a copy of
+    the model. For small models on a CPU: a GPU holds one."""
     thinking: bool | None = None
     """enable_thinking of the chat template; None leaves it to the template."""
     sampler: SamplerKind = "local"
