@@ -226,6 +226,8 @@ def run(given: ProveOptions) -> int:
     lines = report(prove(names, sample=given.sample, jobs=given.at_once, rebuild=not given.no_rebuild), names)
     faults = sum(line.startswith("FAULT") for line in lines)
     say("\n".join(lines))
+    shapes = [task.shape for name in names for task in loader.load(name).tasks.values()]
+    say(similarity.language(shapes).text())
     say(f"self-consistent: {CHECKED}")
     say(f"{len(names)} domains, {faults} faults, {time.perf_counter() - started:.0f} s")
     return FAILED if faults else DONE

@@ -61,6 +61,7 @@ _ACTIONS = {**list_of(FREE), "maxItems": MOST_CALLS}
 _WAY = object_of("facts actions", facts=_FACTS, unknown=_UNKNOWN, actions=_ACTIONS)
 _HEAD = object_of(
     "name subject clock user personas",
+    talk=TEXTS,
     name=TEXT,
     subject=TEXT,
     clock=TEXT,

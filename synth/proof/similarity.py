@@ -1,9 +1,9 @@
-"""Tasks of a domain that say the same: compared after names and numbers are taken out."""
+"""Tasks that say the same, and how rich their language is: looked at after names and numbers are taken out."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,12 +11,15 @@ _ID = re.compile(r"\b[A-Z]{1,4}-?[0-9][\w-]*")
 _MAIL = re.compile(r"\S+@\S+")
 _NUMBER = re.compile(r"\d[\d.,:/-]*")
 _NAME = re.compile(r"(?<![.!?] )(?<!^)\b[A-Z][a-z]+(?: [A-Z][a-z]+)*")
+_WORDS = re.compile(r"<\w+>|[\w']+")
+_ISO = re.compile(r"\b\d{4}-\d\d\b")
 _END = re.compile(r"(?<=[.?!]) ")
 FINAL = "Finally: "
 JOINTS = ("I also want this: ", "Then: ", "Another thing: ", FINAL)
 """What stands between two requests of a task."""
 _SHINGLE = 3
 NEAR = 0.9
+NEIGHBOUR = 0.5
 
 
 class Likeness(NamedTuple):
@@ -28,6 +31,54 @@ class Likeness(NamedTuple):
     near: int
     """Tasks with the same calls as an earlier one whose words overlap by nine tenths or more."""
     example: str
+
+
+class Language(NamedTuple):
+    """How rich the words of tasks are."""
+
+    tasks: int
+    vocabulary: int
+    distinct: float
+    """Different runs of three words over all runs of three words."""
+    neighboured: float
+    """Share of the tasks whose runs of three words overlap with those of another by half or more."""
+    iso_dates: float
+    """Share of the requests' wordings that say a date as machines do."""
+
+    def text(self) -> str:
+        return (
+            f"language of {self.tasks} tasks: distinct-3 {self.distinct:.3f}, {self.vocabulary} words, "
+            f"{self.neighboured:.1%} with a neighbour at {NEIGHBOUR}, {self.iso_dates:.1%} of the wordings with ISO dates"
+        )
+
+
+def language(shapes: Iterable[Mapping[str, Any]]) -> Language:
+    """Measure what tasks, of several domains perhaps, give their users to say."""
+    listed = list(shapes)
+    texts = [_WORDS.findall(normal(shape["user_scenario"]["instructions"]["reason_for_call"])) for shape in listed]
+    runs = [[tuple(text[at : at + _SHINGLE]) for at in range(len(text) - _SHINGLE + 1)] for text in texts]
+    all_runs = Counter(run for one in runs for run in one)
+    wordings = [say for shape in listed for request in shape["toolscale"]["requests"] for say in request["say"]]
+    return Language(
+        len(listed),
+        len(set().union(*texts)),
+        len(all_runs) / max(1, all_runs.total()),
+        _neighboured([frozenset(one) for one in runs]) / max(1, len(listed)),
+        sum(bool(_ISO.search(say)) for say in wordings) / max(1, len(wordings)),
+    )
+
+
+def _neighboured(sets: list[frozenset[tuple[str, ...]]]) -> int:
+    """How many sets overlap with another by half or more."""
+    holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for place, one in enumerate(sets):
+        for run in one:
+            holders[run].append(place)
+    found = 0
+    for place, one in enumerate(sets):
+        shared = Counter(other for run in one for other in holders[run] if other != place)
+        found += any(n >= NEIGHBOUR * (len(one) + len(sets[other]) - n) for other, n in shared.most_common(20))
+    return found
 
 
 def normal(text: str) -> str:

@@ -24,6 +24,7 @@ from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.task_checks import fault
 from toolorchestra.synth.stages.hard_requests import Rejected
 from toolorchestra.synth.stages.task_drafts import HELD_OUT, TEST, TRAIN, Drafter, Shape
+from toolorchestra.synth.stages.voices import voiced
 
 MOST_DRAFTS = 60
 """Drafts for each task that is asked for, before the generator gives up."""
@@ -179,7 +180,7 @@ def make(spec: Spec, count: int, seed: int, out: Path) -> tuple[SqlDomain, Yield
 
 
 def write(spec: Spec, domain: SqlDomain, made: Sequence[Shape], seed: int, out: Path) -> None:
-    """The domain folder. domain.json goes first and comes last: a folder that was written half does not load."""
+    """The domain folder, its tasks said in voices. domain.json goes first and comes last: a folder that was written half does not load."""
     parts = {
         "schema.sql": spec.schema.encode(),
         "rows.jsonl.gz": _rows(domain.tables),
@@ -187,7 +188,7 @@ def write(spec: Spec, domain: SqlDomain, made: Sequence[Shape], seed: int, out: 
             "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in spec.tools) + "\n]\n"
         ).encode(),
         "policy.md": spec.policy.encode(),
-        "tasks.jsonl.gz": "".join(json.dumps(shape, ensure_ascii=False) + "\n" for shape in made).encode(),
+        "tasks.jsonl.gz": "".join(json.dumps(shape, ensure_ascii=False) + "\n" for shape in voiced(spec, made)).encode(),
     }
     manifest: dict[str, Any] = {
         "name": spec.name,

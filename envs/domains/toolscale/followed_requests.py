@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
-from toolorchestra.envs.domains.toolscale.grading import mentions
+from toolorchestra.envs.domains.toolscale.grading import days, mentions, plain
 from toolorchestra.envs.domains.toolscale.heard import without_numbering
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, Request, SqlTask
 
@@ -208,7 +208,11 @@ class FollowedRequests:
         own = [*request.say, *(fact.value for fact in (*self._task.facts, *request.facts))]
         own += [*first.say, *first.then] if first else []
         said = {value for part in own for value in _VALUE.findall(part)}
-        return _VALUE.sub(lambda found: "" if found[0] in said else found[0], without_numbering(text))
+        known, figures = {day.value[1:] for part in own for day in days(part)}, plain(without_numbering(text))
+        for day in sorted(days(figures), key=lambda day: -day.start):  # its dates, in other words or figures
+            if day.value[1:] in known:
+                figures = figures[: day.start] + figures[day.end :]
+        return _VALUE.sub(lambda found: "" if found[0] in said else found[0], figures)
 
 
 def _wanted_along(path: Sequence[GoldCall], requests: Sequence[Request], writes: frozenset[str]) -> list[_Wanted]:

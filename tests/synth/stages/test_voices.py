@@ -1,0 +1,83 @@
+"""Voices: shipped tasks talk like many people, and every wording still says the values of the spec's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.domains import LIBRARY
+from toolorchestra.envs.domains.toolscale import grading, heard, loader
+from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.proof.similarity import language
+from toolorchestra.synth.stages import domain_folder, voices
+
+SHAPES = [task.shape for name in loader.names() for task in loader.load(name).tasks.values()]
+
+
+def _said() -> Iterator[str]:
+    """All that stands around requests."""
+    for register in voices.words().registers.values():
+        yield from (*register.orders, *register.opens, *register.closes)
+    yield from voices.words().asides
+    for name in loader.names():
+        yield from yaml.safe_load(specs.texts(name)["domain.yaml"])["talk"]
+
+
+def test_shipped_tasks_have_a_rich_language() -> None:
+    found = language(SHAPES)
+    assert found.tasks == 4_500
+    assert found.distinct >= 0.25
+    assert found.neighboured <= 0.1
+    assert found.iso_dates == 0
+    poor = language([{**shape, "user_scenario": SHAPES[0]["user_scenario"]} for shape in SHAPES[:50]])
+    assert poor.distinct < 0.1
+    assert poor.neighboured == 1
+
+
+def test_what_stands_around_a_request_says_no_value_and_is_no_answer() -> None:
+    assert [text for text in _said() if _misleads(text)] == []
+    assert all(map(_misleads, ("I have two cats.", "That is impossible.", "It has been done.")))
+
+
+def _misleads(text: str) -> bool:
+    said = heard.read(text)
+    answers = said.refuses or said.denies or said.holds or said.reports or said.closes or said.hands_over
+    return answers or any(read(text) for read in (grading.figures, grading.counts, grading.days, grading.clocks))
+
+
+def test_gold_and_ids_are_as_drafted_and_only_words_change() -> None:
+    spec = specs.load(LIBRARY)
+    drafted, _ = domain_folder.tasks(spec, domain_folder.skeleton(spec, 1), 12, 1)
+    told = voices.voiced(spec, drafted)
+    assert told == voices.voiced(spec, drafted)
+    for before, after in zip(drafted, told, strict=True):
+        assert before["evaluation_criteria"] == after["evaluation_criteria"]
+        for one, other in zip(before["toolscale"]["requests"], after["toolscale"]["requests"], strict=True):
+            assert {**one, "say": 0, "first": 0} == {**other, "say": 0, "first": 0}
+
+
+@pytest.mark.parametrize(
+    ("plain", "made", "wrong", "same"),
+    [
+        ("Book 2 for 2026-03-14 at 18:30.", "pls book 2, the 14th of March, 6:30 pm", None, True),
+        ("Book 2 for 2026-03-14.", "um book 2 for March 15 so", None, False),
+        ("Book 2 for 2026-03-14.", "Book 3 for 14 March.", None, False),
+        ("Book 2 for 2026-03-14.", "Book a table for 14 March.", None, False),
+        ("Move it to 2026-03-14.", "Move it to 12 March, no wait, 14 March.", "2026-03-12", True),
+        ("Move it to 2026-03-14.", "Move it to 12 March, no wait, 14 March.", None, False),
+        ("Close at 18:30.", "Close at 18:30, one of these days, twenty people.", None, False),
+    ],
+)
+def test_a_wording_with_another_value_is_seen(plain: str, made: str, wrong: str | None, same: bool) -> None:
+    assert voices.same_values(plain, made, wrong) is same
+
+
+def test_all_registers_and_corrections_are_there() -> None:
+    said = json.dumps([shape["user_scenario"]["instructions"]["reason_for_call"] for shape in SHAPES])
+    for name, register in voices.words().registers.items():
+        assert name == "plain" or sum(one in said for one in register.closes) > len(register.closes) / 2, name
+    assert len(re.findall(r"no wait, |scratch that, |I misread, ", said)) > 50
