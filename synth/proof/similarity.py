@@ -48,7 +48,8 @@ class Language(NamedTuple):
     def text(self) -> str:
         return (
             f"language of {self.tasks} tasks: distinct-3 {self.distinct:.3f}, {self.vocabulary} words, "
-            f"{self.neighboured:.1%} with a neighbour at {NEIGHBOUR}, {self.iso_dates:.1%} of the wordings with ISO dates"
+            f"{self.neighboured:.1%} with a neighbour at {NEIGHBOUR}, {self.iso_dates:.1%} of the wordings with "
+            "ISO dates"
         )
 
 

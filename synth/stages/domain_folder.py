@@ -180,7 +180,8 @@ def make(spec: Spec, count: int, seed: int, out: Path) -> tuple[SqlDomain, Yield
 
 
 def write(spec: Spec, domain: SqlDomain, made: Sequence[Shape], seed: int, out: Path) -> None:
-    """The domain folder, its tasks said in voices. domain.json goes first and comes last: a folder that was written half does not load."""
+    """The domain folder, its tasks said in voices. domain.json goes first and comes last: a folder that was written
+    half does not load."""
     parts = {
         "schema.sql": spec.schema.encode(),
         "rows.jsonl.gz": _rows(domain.tables),
@@ -188,7 +189,9 @@ def write(spec: Spec, domain: SqlDomain, made: Sequence[Shape], seed: int, out: 
             "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in spec.tools) + "\n]\n"
         ).encode(),
         "policy.md": spec.policy.encode(),
-        "tasks.jsonl.gz": "".join(json.dumps(shape, ensure_ascii=False) + "\n" for shape in voiced(spec, made)).encode(),
+        "tasks.jsonl.gz": "".join(
+            json.dumps(shape, ensure_ascii=False) + "\n" for shape in voiced(spec, made)
+        ).encode(),
     }
     manifest: dict[str, Any] = {
         "name": spec.name,
