@@ -24,6 +24,7 @@ from toolorchestra.envs.domains.toolscale import grading
 from toolorchestra.envs.domains.toolscale.user import sentences_of
 from toolorchestra.envs.tools.tool_config import Half
 from toolorchestra.synth.formats.spec import Spec
+from toolorchestra.synth.proof.domain_player import looks_said
 from toolorchestra.synth.proof.similarity import JOINTS
 
 DATA = Path(__file__).with_name("voices.yaml")
@@ -221,10 +222,13 @@ class _Telling:
             made = _filled(text, shown)
             if same_values(plain, made, wrong) and not self._tells(made, plain):
                 return made
-        return _filled(masked, [self._shown(value) for value in values])
+        made = _filled(masked, [self._shown(value) for value in values])
+        return plain if self._tells(made, plain) else made
 
     def _tells(self, made: str, plain: str) -> bool:
-        return any(grading.mentions(made, i) and not grading.mentions(plain, i) for i in self.inform)
+        """Whether a wording tells what the agent must tell, which the plain one does not."""
+        says = (grading.mentions, looks_said)
+        return any(say(made, info) and not say(plain, info) for info in self.inform for say in says)
 
     def _masked(self, intent: str, plain: str) -> tuple[str, list[str]]:
         """The wording with a mark in each value's place, and the values."""
@@ -297,7 +301,8 @@ class _Telling:
     def _day(self, day: date) -> str:
         n = day.day
         nth = f"{n}{'th' if n in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
-        year = "" if day.year == self.year else f" {day.year}"
+        told = {info[4:10] for info in self.inform}  # the same day of another year must not be said
+        year = "" if day.year == self.year and str(day)[4:] not in told else f" {day.year}"
         forms = ("{n} {m}{y}", "the {nth} of {m}{y}", "{nth} {m}{y}", "{m} {nth}{cy}", "{m} {n}{cy}", "{w}, {n} {m}{y}")
         form = self.rng.choice((*forms, "{w} the {nth} of {m}{y}"))
         comma = year.replace(" ", ", ")
