@@ -235,6 +235,7 @@ _COMMON = frozenset(
     note now okay once one only order please plan proceed ready reply request right say sentence shall should sorry sum
     sure take thank thanks that the them then there these they thing this through to type understanding want wait was
     way what when where whether which will wish with word would yes you your
+    monday tuesday wednesday thursday friday saturday sunday
     """.split()
 )
 

@@ -4,6 +4,7 @@ parameters."""
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import pytest
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.synth import runs
 from tests.two_texts import raises
+from toolorchestra.envs.base.actions import OPEN
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.domains.toolscale import loader
@@ -353,9 +355,7 @@ def test_a_readers_disagreement_is_shown_with_its_conversation_and_mended_by_the
 
     def reads(domain: SqlDomain, task: SqlTask, turn: int) -> str:
         text = oracle(domain, task, turn)
-        if "LO-" in text and "For your information" in text:
-            return text.partition("For your information")[0] + "That has been settled. Anything else?"
-        return text
+        return text if OPEN in text else re.sub(r"LO-\d+", "the loan", text)
 
     served = Server(tmp_path / "out.work", reads)
     served.author = Author(spoilt)
