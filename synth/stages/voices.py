@@ -113,9 +113,8 @@ def _rewrites(rows: Sequence[Sequence[str]]) -> tuple[Rewrite, ...]:
 
 
 def _register(row: Mapping[str, Any]) -> Register:
-    texts = {key: tuple(row.get(key, ())) for key in ("orders", "opens", "closes")}
-    plain = {key: row[key] for key in ("weight", "lower", "flat") if key in row}
-    return Register(**texts, swaps=_rewrites(row.get("swaps", ())), **plain)
+    listed = {key: tuple(row[key]) for key in ("orders", "opens", "closes") if key in row}
+    return Register(**{**row, **listed, "swaps": _rewrites(row.get("swaps", ()))})
 
 
 def voiced(spec: Spec, shapes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

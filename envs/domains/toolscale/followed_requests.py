@@ -105,7 +105,7 @@ class FollowedRequests:
         if request.first:
             parts += [*request.first.say, *request.first.then]
         parts += map(spoken_call, chain.from_iterable(self._paths(number)))
-        return content(" ".join(parts))
+        return content(" ".join(parts)) - _WEEKDAYS
 
     def _changes_of(self, number: int) -> frozenset[frozenset[str]]:
         """The words of the changes that a request needs, one set for each that has two or more."""
@@ -235,7 +235,6 @@ _COMMON = frozenset(
     note now okay once one only order please plan proceed ready reply request right say sentence shall should sorry sum
     sure take thank thanks that the them then there these they thing this through to type understanding want wait was
     way what when where whether which will wish with word would yes you your
-    monday tuesday wednesday thursday friday saturday sunday
     """.split()
 )
 
@@ -244,6 +243,10 @@ _COMMON = frozenset(
 def content(text: str) -> frozenset[str]:
     """The beginnings of the words and numbers of a text that say what it is about."""
     return frozenset([word[:_START] for word in _WORD.findall(text.lower())]) - _COMMON
+
+
+_WEEKDAYS = content("monday tuesday wednesday thursday friday saturday sunday")
+"""The days that dates are said with, which say nothing of a matter."""
 
 
 def spoken_call(action: GoldCall) -> str:
