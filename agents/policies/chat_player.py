@@ -49,6 +49,7 @@ class ChatPolicy:
             episode.context.seed,
             episode.turn,
             tools=tools,
+            images=episode.world.question.images if isinstance(episode.world, QaWorld) else (),
             role=ORCHESTRATOR,
             bill=episode.context.bill,
         )

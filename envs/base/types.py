@@ -146,6 +146,8 @@ class Question:
     """Files that belong to it, which a sandbox with files of its own is given."""
     attached: tuple[Passage, ...] = ()
     """What can be read of them."""
+    images: tuple[str, ...] = ()
+    """Pictures that belong to it, as `data:` URLs, for models that take some."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,8 @@ class ChatRequest:
     """The most that the reply may have, where that is less than the endpoint file allows: it bounds what it can cost. A
     reply that is longer all the same is broken off, booked at this length, and not asked for again. 0: no bound but the
     file's."""
+    images: tuple[str, ...] = ()
+    """Pictures, as `data:` URLs, that go with the first message of the user."""
     stream: bool = False
     """Whether the reply comes in pieces, as it is made, where the endpoint file says neither."""
 

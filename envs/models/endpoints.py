@@ -11,7 +11,7 @@ price = "qwen3-32b"
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -95,6 +95,9 @@ class Served:
     """The model's window; longer prompts are cut to it."""
     output_tokens: int = 4_096
     """The most tokens that one reply may have."""
+    image_tokens: int = 0
+    """The most tokens that a picture may be billed with. Set, the model is shown pictures; 0: it takes none, and
+    questions with a picture are left out where it may be asked."""
     output_key: str = "max_tokens"
     """The parameter that bounds the output; OpenAI's newer models want "max_completion_tokens". A server that refuses
     the one of the two is asked again with the other."""
@@ -123,7 +126,9 @@ class Served:
     def __post_init__(self) -> None:
         windows = ("context_tokens", "output_tokens", "deadline_seconds", "patience_seconds", "queue_seconds")
         require(self, POSITIVE, *windows)
-        require(self, NOT_NEGATIVE, "retries", "reply_bytes", "typical_seconds")
+        require(self, NOT_NEGATIVE, "retries", "reply_bytes", "typical_seconds", "image_tokens")
+        if self.image_tokens and self.api == "completion":
+            raise ConfigError("image_tokens: a completion server takes no pictures; leave it out, or set api to chat")
         if self.output_tokens >= self.context_tokens:
             raise ConfigError(
                 f"output_tokens {self.output_tokens} leave nothing of context_tokens "
@@ -178,6 +183,10 @@ class Endpoints:
     def names(self, name: str) -> bool:
         """Whether the file has an entry for a priced name, or one for all that it does not name."""
         return name in self.models or ANY in self.models
+
+    def take_images(self, names: Iterable[str]) -> bool:
+        """Whether all of these models are shown pictures."""
+        return all(self.names(name) and self.served(name).image_tokens for name in names)
 
     def served(self, name: str) -> Served:
         """The entry of a priced name."""

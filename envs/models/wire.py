@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.actions import UNTHINK, parse, tools_as_text
-from toolorchestra.envs.base.errors import ActionError, Outage, ToolError, WrongSetting
+from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage, ToolError, WrongSetting
 from toolorchestra.envs.base.marks import STANDARD, clean, quoted
 from toolorchestra.envs.base.openai_messages import as_text, from_openai, to_openai
 from toolorchestra.envs.base.types import Message
@@ -77,8 +77,34 @@ def body(request: ChatRequest, served: Served) -> dict[str, Any]:
         said = "".join(_turn(m["role"], m["content"]) for m in as_text(messages, tools_as_text(tools)))
         return {**made, "prompt": f"{said}Assistant:"}
     if tools and (request.native_tools if served.native_tools is None else served.native_tools):
-        return {**made, "messages": [_native(message) for message in to_openai(messages)], "tools": tools}
-    return {**made, "messages": as_text(messages, tools_as_text(tools))}
+        native = [_native(message) for message in to_openai(messages)]
+        return {**made, "messages": _with_pictures(native, request, served), "tools": tools}
+    return {**made, "messages": _with_pictures(as_text(messages, tools_as_text(tools)), request, served)}
+
+
+def _with_pictures(messages: Sequence[Any], request: ChatRequest, served: Served) -> list[Any]:
+    """The messages, with the request's pictures as parts of the user's first one."""
+    made = list(messages)
+    at = next((place for place, message in enumerate(made) if message["role"] == "user"), None)
+    if not request.images or at is None:
+        return made
+    if not served.image_tokens:
+        raise ConfigError(f"model {served.name!r} takes no pictures; set image_tokens in its entry if it does")
+    shown = [{"type": "image_url", "image_url": {"url": url}} for url in request.images]
+    made[at] = {**made[at], "content": [{"type": "text", "text": made[at]["content"]}, *shown]}
+    return made
+
+
+def _without_pictures(messages: Any) -> tuple[Any, int]:
+    """A request's messages with text alone, and how many pictures they had."""
+    made, pictures = [], 0
+    for message in messages or ():
+        parts = message.get("content")
+        if isinstance(parts, list):
+            pictures += sum(part["type"] == "image_url" for part in parts)
+            message = {**message, "content": parts[0]["text"]}
+        made.append(message)
+    return made or messages, pictures
 
 
 def _turn(role: str, content: str) -> str:
@@ -178,11 +204,11 @@ class Sent(NamedTuple):
     @classmethod
     def of(cls, made: Mapping[str, Any], served: Served) -> Sent:
         """Measures a request from its JSON."""
-        text = str(made.get("messages") or made.get("prompt"))
-        asked = json.dumps([made.get("messages"), made.get("prompt"), made.get("tools")], ensure_ascii=False)
-        return cls(
-            len(text), len(asked.encode("utf-8", "replace")) + TEMPLATE_TOKENS, allowed(made, served.output_tokens)
-        )
+        messages, pictures = _without_pictures(made.get("messages"))
+        text, seen = str(messages or made.get("prompt")), pictures * served.image_tokens
+        asked = json.dumps([messages, made.get("prompt"), made.get("tools")], ensure_ascii=False)
+        most = len(asked.encode("utf-8", "replace")) + TEMPLATE_TOKENS + seen
+        return cls(len(text) + CHARACTERS_PER_TOKEN * seen, most, allowed(made, served.output_tokens))
 
 
 # -- the limit of a reply's length -------------------------------------------------------------------------------------

@@ -172,6 +172,8 @@ class RecordedModels:
             "attempt": request.attempt, "messages": [dict(m) for m in request.messages],
             "tools": [t["function"]["name"] for t in request.tools],
         }  # fmt: skip
+        if request.images:
+            asked["images"] = [digest(url) for url in request.images]
         bill = request.bill.part()
 
         async def live() -> _RecordedText:

@@ -51,5 +51,7 @@ class Experts(NamedTuple):
         asked = f"Question: {_plain(question) or truth.text}"
         shown = f"{found}\n\n{asked}" if found else asked
         messages = (Message(role="system", content=instruction), Message(role="user", content=shown))
-        request = ChatRequest(model, purpose, messages, context.seed, context.turn, truth, bill=context.bill)
+        request = ChatRequest(
+            model, purpose, messages, context.seed, context.turn, truth, images=truth.images, bill=context.bill
+        )
         return (await ask(self.models, request)).text

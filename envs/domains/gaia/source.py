@@ -48,7 +48,7 @@ class GaiaSource(QaSource):
             spec = replace(spec, where=str(names[0]))
         loaded = datasets.load(spec)
         place = Path(spec.where).parent
-        chosen = {key: _question(question, place) for key, question in loaded.questions.items()
+        chosen = {key: _question(question, place, seen=self.takes_images) for key, question in loaded.questions.items()
                   if self.level is None or question.subject == str(self.level)}  # fmt: skip
         return replace(loaded, questions=chosen)
 
@@ -56,7 +56,7 @@ class GaiaSource(QaSource):
         return Bm25((Passage("gaia", "GAIA", "No index is named."),))
 
 
-def _question(question: Question, place: Path) -> Question:
+def _question(question: Question, place: Path, *, seen: bool) -> Question:
     """A row with what is attached to it: what can be read is a document that is there from the start."""
     made = replace(question, answer=replace(question.answer, kind="quasi"), subject=f"level {question.subject}")
     if not question.files:
@@ -66,4 +66,5 @@ def _question(question: Question, place: Path) -> Question:
         raise ConfigError(f"attachment {missing[0].name!r} is not in {place}; put it beside the metadata file")
     texts = [Passage(f"attached:{file.name}", file.name, text) for file in files if (text := text_of(file))]
     told = f"{question.text}\n\nAttached file: {', '.join(file.name for file in files)}"
-    return replace(made, text=told, files=tuple(map(str, files)), attached=tuple(texts))
+    shown = filter(None, (datasets.picture_url(file.read_bytes()) for file in files)) if seen else ()
+    return replace(made, text=told, files=tuple(map(str, files)), attached=tuple(texts), images=tuple(shown))

@@ -7,6 +7,7 @@ dataset="frames.jsonl"            a file: jsonl, json, csv, tsv or parquet
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -108,8 +109,8 @@ class Dataset:
     """The rows that are taken; empty: all."""
     part: str = ""
     """Split of a hub set; "" takes test where there is one, else the only one."""
-    images: Literal["skip", "refuse"] = "skip"
-    """What to do with a question that needs its image: leave it out and count it, or raise."""
+    images: Literal["skip", "refuse", "take"] = "skip"
+    """What to do with a question that needs its image: leave it out and count it, raise, or take it."""
     blanks: Literal["skip", "refuse"] = "refuse"
     """What to do with a row without question or answer, of which sets made for training have some."""
 
@@ -149,12 +150,15 @@ def load(wanted: str | Dataset) -> Loaded:
         key = str(row[names["id"]]) if "id" in names else str(number)
         if spec.ids and key not in spec.ids:
             continue
-        if "image" in names and row.get(names["image"]):
-            if spec.images == "refuse":
-                raise ConfigError(f"data set {spec.where}: {key!r} needs its image, which no tool here can see")
+        picture = row.get(names["image"]) if "image" in names else None
+        if picture and spec.images == "refuse":
+            raise ConfigError(f"data set {spec.where}: {key!r} needs its image, which no tool here can see")
+        image = picture_url(picture) if picture and spec.images == "take" else ""
+        if picture and not image:
             skipped += 1
             continue
         question = _question(spec, row, names, key)
+        question = replace(question, images=(image,)) if question and image else question
         if question is None:
             blanks += 1
         elif key not in questions:
@@ -170,6 +174,19 @@ def load(wanted: str | Dataset) -> Loaded:
             f"data set {spec.where} has no usable row {missing[0]!r} ({len(missing)} of the ids are missing)"
         )
     return Loaded(questions, skipped, spec.where, blanks, repeats)
+
+
+_PICTURES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
+"""How the kinds of pictures begin that models take."""
+
+
+def picture_url(picture: object) -> str:
+    """A row's picture as a `data:` URL: it is one, or holds its bytes; "" where no model could be shown it."""
+    held = picture.get("bytes") if isinstance(picture, Mapping) else picture
+    if isinstance(held, bytes):
+        kind = next((kind for start, kind in _PICTURES.items() if held.startswith(start)), "")
+        return f"data:image/{kind};base64,{base64.b64encode(held).decode()}" if kind else ""
+    return held if isinstance(held, str) and held.startswith("data:image/") else ""
 
 
 def _question(spec: Dataset, row: Row, names: Mapping[str, str], key: str) -> Question | None:

@@ -136,8 +136,18 @@ class QaSource:
             )
 
     def load_questions(self, wanted: str | datasets.Dataset) -> datasets.Loaded:
-        """The questions of a data set."""
-        return datasets.load(wanted)
+        """The questions of a data set; those with a picture where all models that may be asked take some."""
+        spec = datasets.Dataset(wanted) if isinstance(wanted, str) else wanted
+        return datasets.load(replace(spec, images="take") if self.takes_images and spec.images == "skip" else spec)
+
+    @cached_property
+    def takes_images(self) -> bool:
+        """Whether every model that the backends file names, or the tools offer, is shown pictures: all but judges."""
+        named = self.backing.wanted if self.backing else None
+        if named is None or named.endpoints is None:
+            return False
+        asked = {*self.config.models, *named.endpoints.models}.difference(named.judges)
+        return named.endpoints.take_images(asked)
 
     def generate(self, rng: random.Random) -> Question:
         """A new question with its answer, drawn from this generator alone. Each source says how."""

@@ -73,7 +73,8 @@ class QaWorld(World):
 
     def opening(self) -> Transcript:
         shown = "".join(f"\n\n[{p.title}] {p.text[:SHOWN_OF_A_FILE]}" for p in self.question.attached)
-        return (Message(role="user", content=f"{self.question.text}{shown}"),)
+        seen = "\n\n[A picture goes with this.]" * len(self.question.images)
+        return (Message(role="user", content=f"{self.question.text}{seen}{shown}"),)
 
     def retell(self) -> Transcript:
         """Tell it as the released reference does: the question and what was gathered, nothing of the turns

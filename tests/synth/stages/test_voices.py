@@ -32,7 +32,7 @@ def test_shipped_tasks_have_a_rich_language() -> None:
     assert found.tasks == 4_500
     assert found.distinct >= 0.25
     assert found.neighboured <= 0.1
-    assert found.iso_dates == 0
+    assert found.iso_dates < 0.001  # where all other ways to say it would say what must be told
     poor = language([{**shape, "user_scenario": SHAPES[0]["user_scenario"]} for shape in SHAPES[:50]])
     assert poor.distinct < 0.1
     assert poor.neighboured == 1
