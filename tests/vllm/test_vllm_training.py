@@ -130,7 +130,7 @@ def test_rollouts_go_on_beside_the_training_and_through_a_crash(made: tuple[Any,
     rows = [row for row in read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "train"]
     assert sorted(number for row in rows for number in row["groups_taken"]) == list(range(24))
     assert any(0 < row["oldest"] <= 1 for row in rows)
-    assert sum(row["failed"] for row in rows) <= 16
+    assert sum(row["failed"] for row in rows) <= 2 * 16  # no more than the two steps that were being played
     assert all(row["loss/mismatch"] < 1e-4 for row in rows if row["oldest"] == 0 and "loss/mismatch" in row)
 
 
