@@ -174,7 +174,6 @@ def _threads(config: TrainConfig) -> str:
     if config.model.device != "cpu" or config.engine != "local":
         return f"model on {config.model.device}" if config.engine == "local" else f"engine {config.engine}"
     threads, processes = config.model.threads, config.model.processes
-    return (
-        f"{threads} {'thread trains' if threads == 1 else 'threads train'}, "
-        f"{processes} {'process plays' if processes == 1 else 'processes play'}"
-    )
+    if processes > 1:
+        return f"{processes} processes play and train"
+    return f"{threads} {'thread trains' if threads == 1 else 'threads train'}, 1 process plays"

@@ -51,6 +51,8 @@ def test_a_run_says_what_it_trains_where_and_how_to_watch_stop_and_go_on(tmp_pat
     assert "a supervised start of 700 steps on 1,500 demonstrations" in words
     assert "steps: 4 of 4; in each, 3 tasks are played 5 times (15 rollouts), 60 rollouts in all" in words
     assert "machine: Fast CPU, 2 cores, 8 GB of memory; 2 threads train, 1 process plays" in told
+    run.config = replace(config, model=replace(config.model, processes=2))
+    assert "machine: Fast CPU, 2 cores, 8 GB of memory; 2 processes play and train" in opening(run, MACHINE, None)
     assert f"folder: {tmp_path}" in told
     assert str(tmp_path / "tensorboard") in words
     assert "Ctrl-C once ends the step and saves; to go on, give the same command with --resume" in words
