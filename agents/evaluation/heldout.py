@@ -28,7 +28,16 @@ from toolorchestra.agents.evaluation.rows import grouped
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval, wilson
 from toolorchestra.agents.policies.baselines import NAMES, Baseline, baseline, players
 from toolorchestra.agents.policies.oracle import Oracle, Scale
-from toolorchestra.agents.rollouts.grpo import GroupReward, Measure, TokenSequence, Trajectory, whole
+from toolorchestra.agents.rollouts.grpo import (
+    AdvantageParams,
+    Group,
+    GroupReward,
+    Measure,
+    TokenSequence,
+    Trajectory,
+    rewards_of,
+    whole,
+)
 from toolorchestra.agents.rollouts.rollout import Chat, Job, Rollouts, measured
 from toolorchestra.envs.base.preference import Preference, kinds
 from toolorchestra.envs.env import run_calls
@@ -194,6 +203,13 @@ class Evaluation:
     tasks: list[TaskScores | None] = field(default_factory=list)
     """One for each of them; None where the policy's episode failed."""
 
+    def expected_reward(self) -> float:
+        """The policy's mean reward by what was to be expected of its calls, where its rollouts measured that. It has
+        less luck in it than what was drawn, so a checkpoint is chosen by it; what is reported is what was drawn."""
+        both = zip(self.trajectories, self.tasks, strict=True)
+        rewards = [_expected(trajectory, task) for trajectory, task in both if task is not None]
+        return statistics.fmean(rewards) if rewards else 0.0
+
 
 class HeldOut:
     """The fixed evaluation tasks of a run. The baselines play them once."""
@@ -275,6 +291,15 @@ class HeldOut:
             found = scores(task.keys, task.preference, measure, baselines)
             made.append(None if found is None else TaskScores(task.preference.kind, found))
         return made
+
+
+def _expected(trajectory: Trajectory, task: TaskScores) -> float:
+    fixed = [scored.measure for name, scored in task.players.items() if name != POLICY]
+    if trajectory.measure.expected is None or not fixed:
+        return task.players[POLICY].reward
+    (made,) = rewards_of(Group([trajectory], fixed), AdvantageParams(count_context_cuts=True))
+    assert made  # its episode did not fail
+    return made.total / whole(trajectory.preference.weights())
 
 
 def _standings(tasks: Sequence[TaskScores], factories: Iterable[Any]) -> dict[str, Standing]:

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
@@ -137,7 +138,8 @@ def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
 
 
 def _evaluate(run: TrainingRun) -> None:
-    evaluating = run.rollouts.with_params(rollout_params(run.config, run.config.evaluation_temperature))
+    params = rollout_params(run.config, run.config.evaluation_temperature)
+    evaluating = run.rollouts.with_params(replace(params, expected_outcome=run.config.expected_outcome))
     with run.ahead.paused() if run.ahead else nullcontext(), run.engine.averaged():
         evaluation = run.held_out.evaluate(evaluating)
     require_money()
@@ -150,5 +152,6 @@ def _evaluate(run: TrainingRun) -> None:
         f"{mine.cents:.2f} ¢ a task"
     )
     log_evaluation(run, evaluation)
-    if (mine.reward, -mine.cents) > (run.best, -run.best_cents):
-        run.best, run.best_cents, run.best_step = mine.reward, mine.cents, run.step
+    worth = evaluation.expected_reward()
+    if (worth, -mine.cents) > (run.best, -run.best_cents):
+        run.best, run.best_cents, run.best_step = worth, mine.cents, run.step

@@ -62,7 +62,7 @@ class TrainingRun:
     warm_steps: int = 0
     """Optimiser steps of the supervised start taken, in all rounds together."""
     best: float = float("-inf")
-    """Reward on the validation split; of equal ones, the cheaper evaluation is the better."""
+    """Reward on the validation split, as it was to be expected; of equal ones, the cheaper evaluation is the better."""
     best_cents: float = float("inf")
     best_step: int = -1
     skipped: int = 0

@@ -22,7 +22,7 @@ from toolorchestra.agents.evaluation.heldout import (
     standing,
 )
 from toolorchestra.agents.policies.baselines import NAMES, baseline
-from toolorchestra.agents.rollouts.grpo import Measure, Trajectory
+from toolorchestra.agents.rollouts.grpo import Expected, Measure, Trajectory
 from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts, factory_of, measured
 from toolorchestra.envs.base.errors import Outage
 from toolorchestra.envs.base.preference import Preference, kinds
@@ -112,6 +112,26 @@ def test_a_task_whose_episode_failed_counts_for_nobody() -> None:
     assert {s.tasks for s in found.standings.values()} == {4}
     first = [panel["oracle"] for panel in some.baselines(HLE, CHAT)[:4]]
     assert found.standings["oracle"].cents == pytest.approx(100 * sum(m.usd for m in first) / 4)
+
+
+def test_a_checkpoint_is_chosen_by_what_was_to_be_expected_and_reported_by_what_was_drawn() -> None:
+    mixes = [EnvMix(HLE, 1.0, {**SAME, "max_turns": 2})]
+    held_out = HeldOut(mixes, 6)
+    played = rollouts(Silent()).collect(held_out.jobs())
+    drawn = held_out.evaluate(Made(played))  # type: ignore[arg-type]
+    assert drawn.expected_reward() == drawn.standings["policy"].reward == 0.0
+    for trajectory, fixed in zip(played, held_out.baselines(HLE, CHAT), strict=True):
+        free = replace(fixed["cheapest"], outcome=0.0)
+        trajectory.measure = replace(free, expected=Expected(0.5, free.usd, free.seconds))
+    found = held_out.evaluate(Made(played))  # type: ignore[arg-type]
+    half = found.expected_reward()
+    assert found.standings["policy"].reward == 0.0
+    right = [replace(t.measure, outcome=1.0, expected=None) for t in played]
+    for trajectory, measure in zip(played, right, strict=True):
+        trajectory.measure = measure
+    solved = held_out.evaluate(Made(played))  # type: ignore[arg-type]
+    assert half == pytest.approx(0.5 * solved.standings["policy"].reward)
+    assert solved.expected_reward() == solved.standings["policy"].reward > 0
 
 
 def test_splits_and_seeds_and_environments_share_no_task_no_preference_no_price_and_no_tools() -> None:
