@@ -21,12 +21,12 @@ import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.support.tau2_players import gold, plans
+from tests.support.toy import TURNS, script
 from toolorchestra.agents.policies.players import random_move
 from toolorchestra.envs.domains.tau2.source import Tau2Source
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
-from toolorchestra.envs.domains.toy import TURNS, script
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import factory
@@ -36,7 +36,7 @@ from toolorchestra.envs.vector import OrchestraVectorEnv
 
 Row = tuple[str, str, str]
 ADDER = "ToolOrchestra/ToyAdder-v0"
-SOURCE = "toolorchestra.envs.domains.toy:AdderSource"
+SOURCE = "tests.support.toy:AdderSource"
 SCRIPT, SLOW_SCRIPT = script(), script("slow_add")
 N = 512
 """Episodes at once."""

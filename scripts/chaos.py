@@ -29,10 +29,8 @@ def row(report: ChaosReport, seconds: float) -> str:
 
 def over_sockets(episodes: int, seed: int, rate: float) -> list[str]:
     """Half of them whole and half streamed, over a server that is paid for what nobody reads; what is wrong."""
-    print(
-        "\n| | episodes | requests | unread | $ counted = in the ledgers | $ the server is paid | $ in ledgers = cap |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    columns = "episodes | requests | unread | $ counted = in the ledgers | $ the server is paid | $ in ledgers = cap"
+    print(f"\n| | {columns} |\n|---|---|---|---|---|---|---|")
     faults, wrong = [name for name in SERVER_FAULTS if name not in SILENT or name == "too late"], []
     for stream in (False, True):
         cap, chaos = SpendCap(1000), ChaosReplies(expert, seed, rate, faults)
@@ -59,10 +57,7 @@ def main() -> int:
     parser.add_argument("--sockets", type=int, default=0, help="so many more of FRAMES over a server on a real socket")
     given = parser.parse_args()
     envs = covered()
-    print(
-        f"{given.episodes} episodes, {given.rate:.0%} of the calls of backends with a fault, seed {given.seed}. ",
-        end="",
-    )
+    print(f"{given.episodes} episodes, {given.rate:.0%} of the calls of backends with a fault, seed {given.seed}.")
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores. SIMULATED models.\n")
     print("| | episodes | failed | calls | faults | $ paid to models = in the ledgers | findings | seconds |")
     print("|---|---|---|---|---|---|---|---|")

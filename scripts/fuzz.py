@@ -42,8 +42,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     started = time.perf_counter()
-    load = os.getloadavg()[0]
-    print(f"seed {asked.seed}; Python {platform.python_version()}, {os.cpu_count()} cores, load {load:.1f}")
+    print(
+        f"seed {asked.seed}; Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    )
     print(f"{'':38} {'turns':>9} {'refused':>9} {'calls':>9} {'episodes':>9} {'CPU s':>9} {'findings':>9}")
     fine = row(fuzz_parser(asked.turns, asked.seed))
     for env_id, settings in cases():

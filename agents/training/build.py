@@ -257,7 +257,7 @@ def named_engine(config: TrainConfig) -> tuple[Any, Chat]:
     if lacking := [verb for verb in VERBS if not callable(getattr(made, verb, None))]:
         raise ConfigError(
             f"engine={config.engine} has no {', '.join(lacking)}; toolorchestra.agents.engines.base.Engine says what "
-            "an engine does, and toolorchestra.agents.testing.check_engine tries it"
+            "an engine does"
         )
     return made, chat
 

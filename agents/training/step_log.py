@@ -10,7 +10,7 @@ from typing import Any
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.configuration.environments import labels, training
 from toolorchestra.agents.engines.base import TellsSyncTime
-from toolorchestra.agents.evaluation.heldout import POLICY, Evaluation, as_metrics, scores
+from toolorchestra.agents.evaluation.heldout import POLICY, Evaluation, as_metrics
 from toolorchestra.agents.rollouts.grpo import Group, TrainingBatch, Trajectory
 from toolorchestra.agents.rollouts.time_split import IDLE
 from toolorchestra.agents.training import choice_metrics, group_dumps
@@ -68,7 +68,6 @@ def log_step(
     sampling = times.whole if run.ahead else times.rollouts
     values: dict[str, Any] = {
         "group_reward": mean([total for some in totals.values() for total in some]),
-        **regret_metric(groups),
         "accuracy": mean([t.measure.outcome for t in kept]),
         "cents": 100 * mean([t.measure.usd for t in kept]),
         "seconds": mean([t.measure.seconds for t in kept]),
@@ -180,18 +179,6 @@ def _apart(run: TrainingRun, found: ByEnvironment, rewards: Mapping[str, float],
             f"env/{name}/context": context_cuts(played),
         }
     return made
-
-
-def regret_metric(groups: Sequence[Group]) -> dict[str, float]:
-    """How much reward the rollouts left to the best baseline of their tasks, on the held-out scale from 0 to 1; below 0
-    they did better. Nothing where no baseline plays."""
-    left: list[float] = []
-    for group in groups:
-        fixed = {str(place): one for place, one in enumerate(group.baselines) if not one.failed}
-        for rollout in group.trajectories if fixed else ():
-            if found := scores(rollout.keys, rollout.preference, rollout.measure, fixed):
-                left.append(max(found[name].reward for name in fixed) - found[POLICY].reward)
-    return {"regret": mean(left)} if left else {}
 
 
 def term_metrics(played: Sequence[Trajectory]) -> dict[str, float]:

@@ -16,8 +16,6 @@ from toolorchestra.envs.outcomes.table import Outcomes, OutcomesBuilder, read_ta
 # -- files that somebody else wrote ------------------------------------------------------------------------------------
 
 
-MOST_FILE_BYTES = 512 << 20
-MOST_LINE_BYTES = 64 << 20
 Row = Mapping[str, Any]
 
 
@@ -34,19 +32,11 @@ def found(folder: Path, patterns: Sequence[str], expected: str) -> list[Path]:
 
 
 def json_of(path: Path, expected: str) -> Any:
-    """Reads a JSON file. Raises ConfigError, which says what was `expected`, where it cannot be read, is too large or
-    no JSON."""
+    """Reads a JSON file. Raises ConfigError, which says what was `expected`, where it cannot be read or is no JSON."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_FILE_BYTES + 1)
+        return json.loads(path.read_bytes())
     except OSError as err:
         raise ConfigError(f"{path} cannot be read: {err.strerror}; expected {expected}") from None
-    if len(data) > MOST_FILE_BYTES:
-        raise ConfigError(
-            f"{path} is larger than {MOST_FILE_BYTES >> 20} MiB, the most that is read of a file; split it"
-        )
-    try:
-        return json.loads(data)
     except (ValueError, RecursionError) as err:
         raise ConfigError(_no_json(str(path), expected, err)) from None
 
@@ -61,14 +51,8 @@ def json_lines(
     except OSError as err:
         raise ConfigError(f"{path} cannot be read: {err.strerror}; expected {expected} on each line") from None
     with file:
-        number = 0
-        while line := file.readline(MOST_LINE_BYTES + 1):
-            number += 1
+        for number, line in enumerate(file, 1):
             where = f"{path}, line {number}"
-            if len(line) > MOST_LINE_BYTES:
-                raise ConfigError(
-                    f"{where} is longer than {MOST_LINE_BYTES >> 20} MiB, the most that is read of a line"
-                )
             if not line.strip():
                 continue
             try:

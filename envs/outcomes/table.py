@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from toolorchestra.envs.base.errors import ConfigError, no_such, one_of
 
 Numbers = NDArray[np.float64]
-MOST_ROWS = 20_000_000
 MOST_SECONDS = 7 * 86_400.0
 MOST_TOKENS = 1_000_000_000
 MOST_USD = 100_000.0
@@ -160,10 +159,6 @@ class OutcomesBuilder:
     ) -> None:
         """One row. A measure that is None or "" is unknown. Raises ConfigError that names the row."""
         row = f"{self.where}, row {len(self) + 1}"
-        if len(self) >= MOST_ROWS:
-            raise ConfigError(
-                f"{self.where} has more than {MOST_ROWS} rows; give some of its models or tasks at a time"
-            )
         if not task or not model:
             raise ConfigError(f"{row}: a task and a model expected, got task {task!r:.60} and model {model!r:.60}")
         graded = _success(success, row)
@@ -289,7 +284,6 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 """What a column may be called. `output` is without reasoning tokens, `all_output` has them in it, as servers count."""
 NEEDED = ("task", "model", "success")
 SUFFIXES = (".csv", ".tsv", ".jsonl")
-MOST_LINE_BYTES = 4_000_000
 
 
 def read_table(
@@ -380,9 +374,7 @@ def _delimited(file: TextIO, mark: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _json_lines(file: TextIO, path: Path) -> Iterator[Mapping[str, Any]]:
-    number = 0
-    while line := file.readline(MOST_LINE_BYTES):
-        number += 1
+    for number, line in enumerate(file, 1):
         if not line.strip():
             continue
         try:

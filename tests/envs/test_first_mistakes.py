@@ -184,7 +184,7 @@ def test_engines_without_torch_say_how_to_install_it() -> None:
 
 def test_an_id_of_ones_own_needs_no_namespace() -> None:
     """And one of Gymnasium's, which has no tasks, is refused as before."""
-    to.register("Toy-v7", "toolorchestra.envs.domains.toy:AdderSource")
+    to.register("Toy-v7", "tests.support.toy:AdderSource")
     assert to.make("Toy-v7").reset(seed=0)[0]["tools"]
     with pytest.raises(ConfigError, match="no environment 'CartPole-v1'"):
         to.make("CartPole-v1")

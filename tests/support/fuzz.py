@@ -157,7 +157,7 @@ _NANO = Decimal("1e-9")
 
 def cases() -> list[tuple[str, dict[str, Any]]]:
     """Every id of the suite with arguments that need nothing from outside, and the toy to copy."""
-    register(TOY, "toolorchestra.envs.domains.toy:AdderSource")
+    register(TOY, "tests.support.toy:AdderSource")
     hle, *others = ids()
     more: dict[str, dict[str, Any]] = {"ToolOrchestra/Tau2-v0": {"domain": "all", "user": "scripted"}}
     hles: list[dict[str, Any]] = [{}, {"tools": "plain", "history": "state"}]

@@ -263,7 +263,7 @@ def test_an_interrupt_shows_what_was_played_before_it(real: list[str], policy: s
 
 
 def test_an_environment_that_takes_no_backends_is_not_played_over_real_ones(capsys: Capture) -> None:
-    register("Tests/PlainAdder-v0", "toolorchestra.envs.domains.toy:AdderSource")
+    register("Tests/PlainAdder-v0", "tests.support.toy:AdderSource")
     assert evaluate.main(["--env", "Tests/PlainAdder-v0", "--backends", "index=embedded"]) == 2
     assert "no environment over real backends 'Tests/PlainAdder-v0'; valid: ToolOrchestra/" in capsys.readouterr().err
 

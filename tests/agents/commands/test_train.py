@@ -32,7 +32,7 @@ TOY = "--env Tests/ToyTrain-v0 max_turns=1 validation=train test=train".split()
 
 
 def test_a_run_is_made_resumed_and_reported(tmp_path: Path, capsys: Capture) -> None:
-    register("Tests/ToyTrain-v0", "toolorchestra.envs.domains.toy:AdderSource")
+    register("Tests/ToyTrain-v0", "tests.support.toy:AdderSource")
     words = ["--out", str(tmp_path), *SMALL, *TOY, "--steps", "1"]
     assert train.main([*words, "--no-report"]) == 0
     assert not (tmp_path / "page.html").exists()
@@ -78,7 +78,7 @@ class InterruptingTerminal(io.StringIO):
 def test_a_run_that_was_stopped_says_how_it_goes_on(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    register("Tests/ToyTrain-v0", "toolorchestra.envs.domains.toy:AdderSource")
+    register("Tests/ToyTrain-v0", "tests.support.toy:AdderSource")
     words = ["--out", str(tmp_path), *SMALL, *TOY, "--steps", "3"]
     monkeypatch.setattr("sys.stderr", InterruptingTerminal())
     assert train.main(words) == 130
@@ -133,7 +133,7 @@ def test_a_run_needs_a_folder_that_it_can_write_and_has_alone(tmp_path: Path, ca
 
 def test_a_disk_that_is_full_is_said(tmp_path: Path, capsys: Capture) -> None:
     """Here from the first row of metrics on: /dev/full takes none."""
-    register("Tests/ToyTrain-v0", "toolorchestra.envs.domains.toy:AdderSource")
+    register("Tests/ToyTrain-v0", "tests.support.toy:AdderSource")
     (tmp_path / ".metrics.jsonl").symlink_to("/dev/full")
     assert train.main(["--out", str(tmp_path), *SMALL, *TOY, "--steps", "1"]) == 1
     said = "error: [Errno 28] No space left on device; free space, then go on with --resume\n"

@@ -3,6 +3,7 @@ AdamW and by Muon."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,16 @@ def test_clips() -> None:
     losses = token_losses(new, old, advantage, LossParams())
     assert losses.tolist() == pytest.approx([-1.28, -(2.718281828**-1), 2.718281828, 10.0], abs=1e-5)
     assert kl_to(torch.tensor([0.5]), torch.tensor([0.0])).item() == pytest.approx(0.125)
+
+
+def test_the_share_that_was_clipped_has_both_bounds() -> None:
+    made, shares = engine(), []
+    data = conversations(made, count=4)
+    for ratio in (0.75, 0.85, 1.25, 1.35):
+        moved = [replace(d, logprobs=[p - m * math.log(ratio) for p, m in zip(d.logprobs, d.mask, strict=True)])
+                 for d in data]  # fmt: skip
+        shares.append(made.train(moved, LossParams(), 1e-12)["clipped"])
+    assert shares == [1.0, 0.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize("config", [CONFIG, MUON])

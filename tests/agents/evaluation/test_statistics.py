@@ -177,6 +177,9 @@ def test_what_another_training_may_come_to() -> None:
     apart = np.array([tasks + luck for luck in (0.0, 0.1, 0.2)])
     assert reach_of_seeds(apart) == pytest.approx(4.303 * 0.1 / 3**0.5, rel=0.01)
     assert reach_of_seeds(np.array([tasks, tasks])) == 0.0
+    # Means 0.1 and 1.0, variance 0.405; chance makes 0.06 / (1 x 3) / 4 = 0.005 of it.
+    by_hand = student(1) * ((0.405 - 0.005) / 2) ** 0.5
+    assert reach_of_seeds(np.array([[0.0, 0.0, 0.0, 0.4], [1.0] * 4])) == pytest.approx(by_hand)
     assert Interval(1.0, 3.0).wider(2.0, 1.0) == Interval(pytest.approx(2 - 2**0.5), pytest.approx(2 + 2**0.5))
 
 

@@ -97,7 +97,7 @@ def training_run(folder: Path, steps: int = 40, name: str = "tiny", seed: int = 
     (folder / "report" / "summary.json").write_text(json.dumps(summary))
     rows: list[dict[str, Any]] = [{"kind": "warm", "step": n, "loss": 4.0 / (n + 1)} for n in range(steps)]
     for step in range(steps + 1):
-        rows.append({"kind": "train", "step": step, "regret": 0.1 - step / steps / 10, "cents": 3.0 + step % 3,
+        rows.append({"kind": "train", "step": step, "cents": 3.0 + step % 3,
                      "accuracy": 0.5, "time/step": 3.0, "time/sampling": 2.0, "time/training": 1.0})  # fmt: skip
         if step % (steps // 4) == 0:
             mine = {

@@ -190,9 +190,10 @@ def test_advantages_are_centred_scaled_by_the_sample_deviation_and_clipped() -> 
     paper = Grpo(AdvantageParams())
     assert advantages([0.0, 1.0, 2.0], paper) == pytest.approx([-1.0, 0.0, 1.0], abs=1e-4)
     assert advantages([0.0, 0.5], PLAIN) == [-0.25, 0.25]
-    lone = advantages([*[0.0] * 20, 100.0], paper)
-    assert lone is not None
-    assert lone[-1] == MOST_ADVANTAGE
+    for reward, bound in ((100.0, MOST_ADVANTAGE), (-100.0, -MOST_ADVANTAGE)):
+        lone = advantages([*[0.0] * 20, reward], paper)
+        assert lone is not None
+        assert lone[-1] == bound
 
 
 def test_a_group_without_spread_teaches_nothing() -> None:

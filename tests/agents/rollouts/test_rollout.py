@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from tests.agents.rollouts.test_chat_template import FAMILIES, tokenizer_of
+from tests.support.toy import script
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.domains.toy import script
 from toolorchestra.envs.factory import factory
 
 CHAT = Chat(load_tokenizer())
 TURNS = [[*CHAT.encode(text), CHAT.stop] for text in script()]
-FACTORY = factory("toolorchestra.envs.domains.toy:AdderSource", preference="none")
+FACTORY = factory("tests.support.toy:AdderSource", preference="none")
 PARAMS = RolloutParams(max_tokens=64, max_context=2048)
 
 
@@ -67,7 +67,7 @@ def test_an_episode_whose_sampler_broke_off_is_failed_and_the_others_go_on() -> 
 )
 def test_the_output_is_valid_where_no_limit_cut_it_off(settings: dict[str, Any], stopped: str) -> None:
     """The last turn that is allowed still answers."""
-    made = factory("toolorchestra.envs.domains.toy:AdderSource", preference="none", **settings)
+    made = factory("tests.support.toy:AdderSource", preference="none", **settings)
     (got,) = Rollouts(Scripted(), CHAT, PARAMS).collect([Job("toy", made, 5)])
     assert (got.truncated_by, got.measure.valid_output) == (stopped, not stopped)
     assert not got.measure.failed

@@ -229,7 +229,7 @@ def test_groups_share_task_prices_and_preference(whole: TrainingRun) -> None:
 
 def test_a_third_partys_source_trains_too(tmp_path: Path) -> None:
     """Here the toy, whose world is no question's: no baseline can play it, and nobody answers it rightly."""
-    register("Tests/ToyTrain-v0", "toolorchestra.envs.domains.toy:AdderSource")
+    register("Tests/ToyTrain-v0", "tests.support.toy:AdderSource")
     toy = EnvMix("Tests/ToyTrain-v0", 1.0, {"max_turns": 3}, validation="train", test="train")
     said: list[str] = []
     made = run(tmp_path, replace(COLD, environments=(toy,), baselines=("cheapest",)), said=said)
@@ -297,7 +297,7 @@ def test_environments_from_a_command_line() -> None:
 
 def test_a_module_that_registers_an_id_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named = 'from toolorchestra.envs.registration import register\nregister("Tests/{}-v0", "{}:AdderSource")\n'
-    (tmp_path / "tests_own_tasks.py").write_text(named.format("Own", "toolorchestra.envs.domains.toy"))
+    (tmp_path / "tests_own_tasks.py").write_text(named.format("Own", "tests.support.toy"))
     monkeypatch.syspath_prepend(tmp_path)
     (mix,) = with_environments(preset("tiny"), [["tests_own_tasks:Tests/Own-v0", "tool_seconds=0"]]).environments
     assert training(mix).source.name == "toy-adder"

@@ -17,6 +17,7 @@ import torch
 
 from tests.agents.training.test_trainer import COLD, SMALL, run, weights
 from tests.agents.training.trained_models import same
+from tests.support.toy import AdderSource
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.local import LocalEngine
@@ -26,7 +27,6 @@ from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.trainer import rollout_params
 from toolorchestra.agents.training.workers import SharedRollouts, Workers
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.toy import AdderSource
 
 TWO = replace(COLD, model=ModelConfig(hidden=32, processes=2))
 

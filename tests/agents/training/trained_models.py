@@ -16,7 +16,7 @@ from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
 from toolorchestra.envs.registration import register
 
-register("Tests/ToyTrain-v0", "toolorchestra.envs.domains.toy:AdderSource")
+register("Tests/ToyTrain-v0", "tests.support.toy:AdderSource")
 TOY = EnvMix("Tests/ToyTrain-v0", 1.0, {"max_turns": 1}, validation="train", test="train")
 SHORT = {"style": "brief", "shown_characters": 0, "max_turns": 3, "split": "test"}
 """HLE's, for a tiny model."""

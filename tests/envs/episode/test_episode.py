@@ -14,7 +14,8 @@ from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.factory import factory
-from toolorchestra.envs.money.prices import ORCHESTRATOR
+from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.runtime.invoke import perform_here
 
 
@@ -121,6 +122,16 @@ def test_a_judge_that_fails_makes_the_episode_failed(judge: str, error: str, bil
     check_failed(last)
     assert error in last.info["failed"]["error"]
     assert sum(c["role"] == "judge" for c in last.info["charges"]) == billed
+
+
+def test_a_judge_is_not_asked_once_the_cap_is_used_up() -> None:
+    cap = SpendCap(1.0)
+    env = env_of("Judged", spend_cap=cap, **FREE)
+    cap.add(2 * NANO)
+    last = step(env, "good")
+    check_failed(last)
+    assert "the spend cap was used up before the judge could be asked" in last.info["failed"]["error"]
+    assert "judge" not in last.info["ledger"]["usd_by_role"]
 
 
 def check_failed(last: Step) -> None:

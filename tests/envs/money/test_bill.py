@@ -56,6 +56,13 @@ def test_what_is_booked_on_a_part_is_booked_on_the_whole_and_counted_once() -> N
     assert cap.spent_usd == PRICES.charge(used()).usd
 
 
+def test_what_a_call_beside_one_that_runs_beside_has_used_is_kept() -> None:
+    bill = Bill(PRICES)
+    bill.another().another().add(used())
+    bill.another()
+    assert bill.unsettled() == (used(),)
+
+
 class Raises:
     """A retriever that is reached by a paid query and then fails."""
 

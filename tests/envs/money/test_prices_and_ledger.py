@@ -268,6 +268,7 @@ def test_with_factors_scales_the_named_items_alone() -> None:
     assert changed == {"gpt-5", "tavily/search"}
     assert in_words(PAPER.price("gpt-5")) == "$1.25 in, $10 out per million tokens"
     assert PAPER.with_factors({"local-index": Decimal(2)}, "x").prices == PAPER.prices
+    assert priced(usd_per_unit="0.000000001").times(Decimal("0.3")).nano_usd_per_unit == 1  # never billed as nothing
 
 
 def usages(items: list[str], most: int = 10**7) -> st.SearchStrategy[Usage]:

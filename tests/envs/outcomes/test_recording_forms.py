@@ -17,7 +17,6 @@ from tests.agents.evaluation.made_rows import made_row, write_run
 from tests.envs.outcomes import recordings as made
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.outcomes import recording_forms
 from toolorchestra.envs.outcomes.recording_forms import FORMS, read
 from toolorchestra.envs.outcomes.table import MEASURES, Outcomes
 from toolorchestra.envs.wrappers import RecordTrajectories
@@ -251,13 +250,3 @@ def test_parts_of_another_type_are_read_or_refused_but_never_break(tmp_path: Pat
                 refused += 1
         file.write_text(whole)
     assert refused > 5
-
-
-def test_what_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, openhands = made.evaluation(tmp_path / "a"), made.openhands(tmp_path / "b")
-    monkeypatch.setattr(recording_forms, "MOST_LINE_BYTES", 1 << 7)
-    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 1 is longer than"):
-        read("evaluation", rows)
-    monkeypatch.setattr(recording_forms, "MOST_FILE_BYTES", 1 << 4)
-    with pytest.raises(ConfigError, match=r"gaia\.json is larger than"):
-        read("openhands", openhands)

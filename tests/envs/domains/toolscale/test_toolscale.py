@@ -13,13 +13,13 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.domains import library, with_tool
 from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale import grading, loader
 from toolorchestra.envs.domains.toolscale import user as scripted
 from toolorchestra.envs.domains.toolscale.followed_requests import EpisodeSoFar
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.grading import mentions, touched
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
-from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTask
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.domains.toolscale.user import Mood, SqlModelUser, SqlScriptedUser
 from toolorchestra.envs.env import OrchestraEnv
@@ -87,6 +87,15 @@ def test_every_right_path_is_right_whatever_it_touches() -> None:
     assert several
     verdicts = [bench.judged(task, path) for task in several for path in task.alternatives]
     assert [verdict for verdict in verdicts if not verdict.value] == []
+
+
+def test_a_figure_counts_as_it_came_before_the_changes_that_follow_it() -> None:
+    read, pay = GoldCall("get_balance", {}), GoldCall("pay", {"amount": 3})
+    shown = [Called(read.name, read.arguments, {"balance": balance}, "") for balance in (10, 7)]
+    paid = Called(pay.name, pay.arguments, {}, "")
+    for before, after, found in (((), (pay,), ["10"]), ((pay,), (), ["7"])):
+        place = grading._ShownField(read, ("balance",), before, after)
+        assert [*grading._as_it_came([place], [shown[0], paid, shown[1]])] == found
 
 
 def test_ids_are_touched_at_any_depth_of_arguments_and_results() -> None:
