@@ -215,3 +215,10 @@ def test_programs_go_on_until_one_prints_something() -> None:
         assert printed[-1] or len(printed) == MOST_PROGRAMS
         counts.append(len(printed))
     assert len(set(counts)) > 1
+
+
+def test_a_plan_that_counts_its_searches_keeps_turns_for_its_program_and_its_answer() -> None:
+    made = factory_of("HLE-v0", style="brief", shown_characters=0, max_turns=3)
+    for seed in range(5):
+        who = [tool.keys[0] for tool in kinds(made.start(seed).episode)]
+        assert played(made, follows(Plan(*who, searches=5, programs=1)), seed).calls == dict.fromkeys(who, 1)
