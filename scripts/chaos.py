@@ -34,7 +34,7 @@ def over_sockets(episodes: int, seed: int, rate: float) -> list[str]:
     faults, wrong = [name for name in SERVER_FAULTS if name not in SILENT or name == "too late"], []
     for stream in (False, True):
         cap, chaos = SpendCap(1000), ChaosReplies(expert, seed, rate, faults)
-        played = over_chaos(chaos, "FRAMES-v0", episodes // 2, cap, stream=stream, deadline_seconds=2.0)
+        played = over_chaos(chaos, "FRAMES-v0", episodes // 2, cap, stream=stream, deadline_seconds=8.0)
         charges = [charge for one in played for charge in one.charges]
         models = [charge for charge in charges if charge.role != "tool"]
         sure = sum(charge.nano_usd for charge in models if not charge.usage.estimated)

@@ -36,7 +36,16 @@ from toolorchestra.agents.evaluation.inspect_log import inspect_logs
 from toolorchestra.agents.evaluation.paper_tables import paper_tables
 from toolorchestra.agents.evaluation.repricing import reprice
 from toolorchestra.agents.evaluation.rescoring import Envs, Rescoring, rescore
-from toolorchestra.agents.evaluation.rows import PAID, Cell, EvaluationRow, latest, read_learnt, read_rows
+from toolorchestra.agents.evaluation.rows import (
+    PAID,
+    Cell,
+    EvaluationRow,
+    latest,
+    read_learnt,
+    read_manifest,
+    read_rows,
+    simulated_in,
+)
 from toolorchestra.agents.evaluation.run_files import RunFiles, whole_manifest
 from toolorchestra.agents.evaluation.summary import RunSummary, read_planned, summarise
 from toolorchestra.agents.evaluation.summary_tables import (
@@ -168,8 +177,8 @@ def _paper(given: CompareOptions, runs: Sequence[Path]) -> str:
         plan = read_planned(folder) if folder.is_dir() else None
         planned |= {(env, split, f"{label}{policy}"): n for (env, split, policy), n in (plan or {}).items()}
     text = given.format == "text"
-    simulated = [str(folder) for folder in runs if folder.is_dir() and whole_manifest(folder).get("simulated")]
-    parts = [f"SIMULATED models in {', '.join(simulated)}: no comparison with the paper's."] if simulated else []
+    unreal = [f"{run.name}: {run.simulated} " for run in read_runs(runs) if run.simulated]
+    parts = [f"{''.join(unreal)}No comparison with the paper's."] if unreal else []
     for title, table in paper_tables(rows, planned, given.against):
         parts += [title, aligned(table)] if text else [f"### {title}", piped(table)]
     return "\n\n".join(parts)
@@ -185,8 +194,8 @@ def _of_one(given: CompareOptions, run: Path) -> str:
         if given.format not in forms:
             raise ConfigError(f"--table trials: --format {', '.join(forms)} expected, got {given.format}")
         return forms[given.format](rows)
-    planned = read_planned(run) if run.is_dir() else None
-    summary = summarise(rows, planned, given.against, read_learnt(run))
+    planned, unreal = (read_planned(run), simulated_in(read_manifest(run))) if run.is_dir() else (None, "")
+    summary = summarise(rows, planned, given.against, read_learnt(run), unreal)
     if given.format == "json":
         return json.dumps(summary.to_json(), allow_nan=False, indent=1)
     written: Mapping[str, Callable[[RunSummary], str]] = {"text": as_text, "csv": as_csv, "markdown": as_markdown}

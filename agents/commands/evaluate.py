@@ -22,7 +22,7 @@ from typing import Any
 from toolorchestra.agents.commands.console import DONE, FAILED, check_folder, command, say
 from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions, backend_words, contests_of, wanted_of
 from toolorchestra.agents.evaluation.estimate import estimated
-from toolorchestra.agents.evaluation.rows import SUMMARY, EvaluationRow
+from toolorchestra.agents.evaluation.rows import SUMMARY, EvaluationRow, simulated_in
 from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, digest_of_run, left_out, planned_of, simulated
 from toolorchestra.agents.evaluation.statistics import TaskTally, share_of, tasks_to_show
 from toolorchestra.agents.evaluation.summary import summarise
@@ -203,16 +203,18 @@ def _show(given: EvaluateOptions, evaluation: EvaluationRun, contests: Sequence[
     """The figures, and what failed. A folder keeps the figures too."""
     if not evaluation.rows and evaluation.ended_by is not None:
         return
-    summary = summarise(evaluation.rows.values(), planned_of(contests), learnt=evaluation.learning)
+    unreal = simulated(contests)
+    summary = summarise(evaluation.rows.values(), planned_of(contests), "", evaluation.learning, simulated_in(unreal))
     if evaluation.folder is not None:
         write_json(evaluation.folder / SUMMARY, {**summary.to_json(), "left_out": left_out(contests)})
-    label = "" if not simulated(contests) else ", models SIMULATED" if given.backends else ", SIMULATED"
-    if not label and any(getattr(contest.made.source, "experts_simulated", False) for contest in contests):
-        label = ", experts SIMULATED"
+    label = ", experts SIMULATED" if unreal["experts_simulated"] else ""
+    if unreal["simulated"]:
+        label = ", models SIMULATED" if given.backends else ", SIMULATED"
     versions = dict.fromkeys(getattr(contest.made.source, "version", "") for contest in contests)
     told = "".join(f", {version}" for version in versions if version)
     prices = ", ".join(dict.fromkeys(contest.made.sheet.sheet_id for contest in contests))
-    say(f"prices {prices}{told}{label}\n\n{as_text(replace(summary, groups=()))}\n")
+    shown = as_text(replace(summary, groups=(), simulated=""))  # the head says it
+    say(f"prices {prices}{told}{label}\n\n{shown}\n")
     for env, counts in left_out(contests).items():
         told = ", ".join(f"{count} {_LEFT_OUT[why]}" for why, count in counts.items())
         say(f"{env}: rows of the data set that are left out: {told}")

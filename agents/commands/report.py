@@ -16,7 +16,15 @@ from pathlib import Path
 import tyro
 
 from toolorchestra.agents.commands.console import DONE, command, say, say_aside
-from toolorchestra.agents.evaluation.rows import RETRIED, ROWS, latest, read_learnt, read_rows
+from toolorchestra.agents.evaluation.rows import (
+    RETRIED,
+    ROWS,
+    latest,
+    read_learnt,
+    read_manifest,
+    read_rows,
+    simulated_in,
+)
 from toolorchestra.agents.evaluation.summary import read_planned, summarise
 from toolorchestra.agents.evaluation.summary_tables import as_text
 from toolorchestra.agents.reports import stages
@@ -83,7 +91,9 @@ def _tables(runs: Sequence[Path], trained: Sequence[Path]) -> None:
     for folder in runs:
         if (folder / ROWS).is_file():
             rows = latest(read_rows(folder))
-            say(f"{folder}\n\n{as_text(summarise(rows, read_planned(folder), learnt=read_learnt(folder)))}")
+            unreal = simulated_in(read_manifest(folder))
+            made = summarise(rows, read_planned(folder), learnt=read_learnt(folder), simulated=unreal)
+            say(f"{folder}\n\n{as_text(made)}")
 
 
 def reconciled(runs: Sequence[Path], usd: float) -> str:

@@ -21,6 +21,7 @@ import tyro
 from toolorchestra.agents.commands.console import DONE, command, say
 from toolorchestra.agents.commands.evaluation_setup import factory_for
 from toolorchestra.agents.configuration.environment_options import chosen_envs
+from toolorchestra.agents.policies.base import unreal
 from toolorchestra.agents.policies.players import CHECKPOINT, check_name, player
 from toolorchestra.agents.serving.accounts import Accounts, new_key, read_keys
 from toolorchestra.agents.serving.canary import Canary
@@ -100,9 +101,9 @@ def run(given: ServeOptions) -> int:
     folder = Path(given.out or f"runs/served/{datetime.now():%Y%m%d-%H%M%S}")
     service = service_of(given, folder)
     with listening(given.host, given.port) as (url, serve):
-        simulated = " (SIMULATED experts)" if given.sim else ""
+        simulated = " (SIMULATED experts)" if is_simulated(service) else ""
         say(f"{', '.join(service.solvers)} at {url}/v1{simulated}; the page: {url}/ ; trajectories: {folder}")
-        serve(app_of(service, simulated=given.sim), given.drain_seconds)
+        serve(app_of(service), given.drain_seconds)
     return DONE
 
 
@@ -156,7 +157,12 @@ def service_of(given: ServeOptions, folder: Path) -> PolicyService:
     return PolicyService(solvers, accounts, limits, folder, texts=not given.no_texts, canary=canary)
 
 
-def app_of(service: PolicyService, *, simulated: bool = False) -> Any:
+def is_simulated(service: PolicyService) -> bool:
+    """Whether no real model stands behind what is served, whatever index or sandbox does."""
+    return all(unreal(solver.factory) for solver in service.solvers.values())
+
+
+def app_of(service: PolicyService) -> Any:
     """The ASGI application over a service, with its page."""
     from toolorchestra.agents.reports.page import page_of_server
     from toolorchestra.agents.serving.server import Server
@@ -165,7 +171,7 @@ def app_of(service: PolicyService, *, simulated: bool = False) -> Any:
         from toolorchestra.agents.serving.spans import Spans
 
         service.on_end.append(Spans())
-    return Server(service, page_of_server("SIMULATED" if simulated else "toolorchestra")).app()
+    return Server(service, page_of_server("SIMULATED" if is_simulated(service) else "toolorchestra")).app()
 
 
 @contextmanager

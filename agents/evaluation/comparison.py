@@ -22,7 +22,15 @@ from toolorchestra.agents.evaluation.frontier import (
     mean_rows,
     reach_over,
 )
-from toolorchestra.agents.evaluation.rows import MANIFEST, EvaluationRow, grouped, latest, read_manifest, read_rows
+from toolorchestra.agents.evaluation.rows import (
+    MANIFEST,
+    EvaluationRow,
+    grouped,
+    latest,
+    read_manifest,
+    read_rows,
+    simulated_in,
+)
 from toolorchestra.agents.evaluation.statistics import (
     Interval,
     TaskTally,
@@ -46,6 +54,8 @@ class NamedRun:
     rows: Sequence[EvaluationRow]
     versions: tuple[tuple[str, str], ...] = ()
     """The version of the tasks, by environment, where the manifest says it as "task_versions"."""
+    simulated: str = ""
+    """Which of its models are simulated, in a sentence."""
 
 
 class ComparedPolicy(NamedTuple):
@@ -144,12 +154,13 @@ def read_runs(folders: Sequence[Path]) -> list[NamedRun]:
     names = [folder.resolve().name for folder in folders]
     runs = []
     for folder, name in zip(folders, names, strict=True):
-        versions = read_manifest(folder).get("task_versions", {})
+        manifest = read_manifest(folder)
+        versions = manifest.get("task_versions", {})
         if not isinstance(versions, Mapping):
             raise ConfigError(f"{folder / MANIFEST}: task_versions is an object, got {versions!r:.40}")
         told = tuple(sorted((str(env), str(version)) for env, version in versions.items()))
         own = name if names.count(name) == 1 else str(folder)
-        runs.append(NamedRun(own, latest(read_rows(folder)), told))
+        runs.append(NamedRun(own, latest(read_rows(folder)), told, simulated_in(manifest)))
     return runs
 
 
@@ -176,7 +187,9 @@ def compare_runs(
         if name not in known:
             raise ConfigError(no_such("policy", name, known))
     sections = [_section(ground, players, against, singles, seeds) for ground, players in by_ground.items()]
-    return RunComparison(tuple(sections), tuple(_grounds_apart(by_ground)))
+    unreal = grouped([run for run in runs if run.simulated], lambda run: run.simulated)
+    notes = [f"{', '.join(run.name for run in some)}: {sentence}" for sentence, some in unreal.items()]
+    return RunComparison(tuple(sections), (*notes, *_grounds_apart(by_ground)))
 
 
 Players = dict[ComparedPolicy, list[EvaluationRow]]

@@ -102,7 +102,7 @@ def _log(run: RunFiles, cell: Cell, played: Sequence[PlayedRow], task_id: str) -
 def _spec(run: RunFiles, cell: Cell, played: Sequence[PlayedRow], more: Mapping[str, Any]) -> dict[str, Any]:
     env, split, policy = cell
     told, ids = run.manifest, list(dict.fromkeys(one.row.task for one in played))
-    kept = ("simulated", "machine", "planned", "repriced")
+    kept = ("simulated", "experts_simulated", "machine", "planned", "repriced")
     revision = str(told.get("revision", "")).partition("-dirty")
     commit = {"type": "git", "origin": "", "commit": revision[0], "dirty": bool(revision[1])}
     return {

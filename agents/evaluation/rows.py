@@ -248,6 +248,13 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     return data
 
 
+def simulated_in(manifest: Mapping[str, Any]) -> str:
+    """Say in a sentence which models of a run are simulated; "" where none is, or its manifest does not say."""
+    if manifest.get("simulated") is True:
+        return "The models are SIMULATED."
+    return "The experts are SIMULATED." if manifest.get("experts_simulated") is True else ""
+
+
 def read_learnt(folder: Path) -> dict[Cell, int]:
     """What policies that learn first have paid for it, in nano-dollars."""
     paid: Counter[Cell] = Counter()

@@ -35,6 +35,7 @@ from toolorchestra.agents.evaluation.rows import (
     line_of,
     read_manifest,
     read_rows,
+    simulated_in,
 )
 from toolorchestra.agents.evaluation.summary import read_planned, summarise
 from toolorchestra.envs.base.errors import ConfigError, no_such
@@ -320,8 +321,9 @@ def write_anew(folder: Path, run: Path, rows: Iterable[EvaluationRow], **told: A
     """Write rows, figures and manifest of a run that was made of another, which is `told` in the manifest."""
     kept = list(rows)
     (folder / ROWS).write_bytes(b"".join(map(line_of, kept)))
-    write_json(folder / MANIFEST, {**read_manifest(run), **told})
-    write_json(folder / SUMMARY, summarise(kept, read_planned(run)).to_json())
+    manifest = {**read_manifest(run), **told}
+    write_json(folder / MANIFEST, manifest)
+    write_json(folder / SUMMARY, summarise(kept, read_planned(run), simulated=simulated_in(manifest)).to_json())
 
 
 def keyed_trajectories(path: Path) -> Iterator[tuple[RowKey, int, dict[str, Any]]]:

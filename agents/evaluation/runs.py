@@ -75,9 +75,11 @@ def planned_of(contests: Sequence[Contest]) -> dict[Cell, int]:
     return {one.cell: len(one.trials) for one in contests}
 
 
-def simulated(contests: Sequence[Contest]) -> bool:
-    """Whether no real model stands behind the environments, whatever index or sandbox does."""
-    return all(unreal(one.made) for one in contests)
+def simulated(contests: Sequence[Contest]) -> dict[str, bool]:
+    """Whether no real model stands behind the environments, whatever index or sandbox does; and whether none stands
+    behind the experts of one of them."""
+    experts = any(getattr(one.made.source, "experts_simulated", False) for one in contests)
+    return {"simulated": all(unreal(one.made) for one in contests), "experts_simulated": experts}
 
 
 def left_out(contests: Sequence[Contest]) -> dict[str, dict[str, int]]:
@@ -165,7 +167,7 @@ class EvaluationRun:
             "task_versions": {
                 one.env: str(one.made.source.version) for one in contests if hasattr(one.made.source, "version")
             },
-            "simulated": simulated(contests),
+            **simulated(contests),
             "left_out": left_out(contests),
             "tasks": {
                 f"{one.env} {one.split}": [*dict.fromkeys(trial.task for trial in one.trials)] for one in contests
@@ -242,7 +244,7 @@ class EvaluationRun:
 
     @property
     def unconfirmed_nano_usd(self) -> int:
-        """The part of it that nobody has confirmed: requests that went out and were not read to the end."""
+        """The part of it that nobody has confirmed: of requests whose replies nobody read to the end, or counted."""
         return sum(row.unconfirmed_nano_usd for row in (*self._set_aside(), *self.rows.values()))
 
     def add_learning(self, cell: Cell, nano_usd: int) -> None:
@@ -264,7 +266,8 @@ class EvaluationRun:
 
     def _cost(self, plays: Sequence[EvaluationRow], last: int = 0) -> int:
         """What plays of a trial have cost, and its last one. With a cache the last bill holds what the others were
-        answered. What of theirs was not read, no cache has, and it was asked again."""
+        answered. What of theirs was not read, no cache has, and it was asked again; of one that was read and that
+        nobody counted, what is unconfirmed counts once more."""
         if not self.cached:
             return sum(row.nano_usd for row in plays) + last
         return sum(row.unconfirmed_nano_usd for row in plays) + max(_answered(plays), last)

@@ -126,7 +126,7 @@ class Figures:
     usd_spent: float
     """Dollars by all that was played, in all roles."""
     usd_unconfirmed: float
-    """The part of it that nobody has confirmed: requests that went out and were not read to the end."""
+    """The part of it that nobody has confirmed: of requests whose replies nobody read to the end, or counted."""
     usd_by_price: float
     """What that would be by the price sheet alone, where servers told other costs than its prices."""
     preference: PreferenceScore | None
@@ -145,19 +145,22 @@ class RunSummary:
     """The policy that preference scores are measured against; empty for none."""
     controllability: tuple[PreferenceEffect, ...] = ()
     """Effects of policies that played the same tasks under a preference and under a reference."""
+    simulated: str = ""
+    """Which models are simulated, in a sentence."""
 
     @property
     def notes(self) -> list[str]:
         """What a reader of the figures must know, in sentences."""
-        said = [note for figures in self.policies if (note := unknown_note(figures))]
+        said = [self.simulated] if self.simulated else []
+        said += [note for figures in self.policies if (note := unknown_note(figures))]
         if self.groups and (unplayed := sum(figures.trials.unplayed for figures in self.policies)):
             said.append(f"{unplayed} trials were not played; the groups are without them, as theirs are not known.")
         if estimated := sum(figures.estimated_charges for figures in self.policies):
             said.append(f"The tokens of {estimated} charges were estimated, since nobody counted them.")
         if unconfirmed := sum(figures.usd_unconfirmed for figures in self.policies):
             said.append(
-                f"{unconfirmed:.4g} $ of what was spent is unconfirmed: what requests that were sent and not read "
-                "to the end can have cost at most."
+                f"{unconfirmed:.4g} $ of what was spent is unconfirmed: what requests may have cost at most whose "
+                "replies nobody read to the end, or counted."
             )
         spent, by_price = (sum(getattr(one, name) for one in self.policies) for name in ("usd_spent", "usd_by_price"))
         if spent != by_price:
@@ -218,9 +221,11 @@ def summarise(
     planned: Planned | None = None,
     baseline: str = "",
     learnt: Mapping[Cell, int] | None = None,
+    simulated: str = "",
 ) -> RunSummary:
     """All figures. `planned` has the trials that there should be; without it those that are there were all. `baseline`
-    names the policy that preference scores are measured against. `learnt` has what learning cost, in nano-dollars."""
+    names the policy that preference scores are measured against. `learnt` has what learning cost, in nano-dollars.
+    `simulated` says which models are, as simulated_in() of the run's manifest does."""
     kept = latest(rows)
     by_cell: dict[Cell, list[EvaluationRow]] = {cell: [] for cell in planned or ()}
     by_cell |= grouped(kept, lambda row: row.cell)
@@ -233,7 +238,7 @@ def summarise(
         policies.append(replace(whole, usd_to_learn=(learnt or {}).get(cell, 0) / NANO))
         for group, members in groups_of(some).items():
             groups.append(_figures(cell, group, members, len(members), against))
-    return RunSummary(tuple(policies), tuple(groups), baseline, controllability_of(kept))
+    return RunSummary(tuple(policies), tuple(groups), baseline, controllability_of(kept), simulated)
 
 
 def groups_of(rows: Iterable[EvaluationRow]) -> dict[str, list[EvaluationRow]]:

@@ -50,7 +50,8 @@ def _written(
 
 def as_csv(summary: RunSummary) -> str:
     """One line for each policy and group; empty cells where there is no figure."""
-    return _csv_of([_flat(one) for one in (*summary.policies, *summary.groups)])
+    told = {"simulated": summary.simulated}
+    return _csv_of([_flat(one) | told for one in (*summary.policies, *summary.groups)])
 
 
 def _csv_of(rows: Sequence[Mapping[str, object]]) -> str:

@@ -21,6 +21,7 @@ from toolorchestra.agents.evaluation.rows import (
     Status,
     grouped,
     read_rows,
+    simulated_in,
 )
 from toolorchestra.agents.evaluation.statistics import share_of
 from toolorchestra.agents.evaluation.summary import spread_of, tallies_of
@@ -94,6 +95,8 @@ def read_evaluation(path: Path) -> ShownRun:
     notes += [f"{len(offsets)} transcripts belong to no row and are left out."] if offsets else []
     manifest = parsed((path / MANIFEST).read_bytes()) if (path / MANIFEST).is_file() else None
     notes += [f"{MANIFEST} could not be read."] if manifest is None and (path / MANIFEST).is_file() else []
+    if isinstance(manifest, Mapping) and manifest.get("simulated") is not True and (unreal := simulated_in(manifest)):
+        notes.append(unreal)  # where all models are, the page has a line of its own
     again, told = _plays_set_aside(path / RETRIED, rows, manifest)
     trials += tuple(ShownTrial(row, None, place) for place, row in again)
     return _with_preferences(ShownRun(path.resolve().name, trials, manifest, (*notes, *told)))
@@ -110,6 +113,8 @@ def read_evaluations(paths: Sequence[Path]) -> ShownRun:
     told = {run.title: run.manifest for run in runs}
     unreal = all(isinstance(one, Mapping) and one.get("simulated") is True for one in told.values())
     notes = [f"{run.title}: {note}" for run in runs for note in run.notes]
+    if not unreal:
+        notes += [f"{name}: {simulated_in(one)}" for name, one in told.items() if one and one.get("simulated") is True]
     title = ", ".join(run.title for run in runs)
     return _with_preferences(ShownRun(title, tuple(trials), {"simulated": unreal, **told}, tuple(notes)))
 

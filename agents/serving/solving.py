@@ -314,7 +314,9 @@ def _answer_of(episode: Episode) -> str:
 def _savings(episode: Episode) -> float | None:
     """What the answer's tokens would have cost at the most expensive model that answers, less what everything cost."""
     answering = episode.world.toolbox.of_kind("answer")
-    charges: list[Charge] = [c for c in episode.ledger if answering is not None and c.tool in answering.keys]
+    charges: list[Charge] = [
+        c for c in episode.ledger if answering is not None and c.tool in answering.keys and not c.usage.unconfirmed
+    ]
     if answering is None or not charges:
         return None
     used = charges[-1].usage

@@ -8,8 +8,9 @@ reads. An empty reply is a reply: it is billed once and not asked for again.
 
 Each reply is booked on the request's bill when it is read, one that cannot be used too. A request that went out and was
 not read to its end (late, cut, reset, too long, cancelled) may be paid all the same: it is booked at the most that it
-can have cost, what had come of it as an estimate, the rest as unconfirmed. Not booked: what a server refuses in so many
-words, and what never reached one.
+can have cost, what had come of it as an estimate, the rest as unconfirmed. So is one that was read and that no server
+has counted, since a model may think where nobody sees it. Not booked: what a server refuses in so many words, and what
+never reached one.
 """
 
 from __future__ import annotations
@@ -326,7 +327,7 @@ class OpenAiModels:
             if usage_in(reply) or reply.get("error"):
                 self._book_refusal(reply, raw, call)
             raise
-        usage = self._book(*usage_of(reply, call.sent, raw, said), call, reply)
+        usage = self._book_whole(reply, raw, said, call)
         call.traffic.went_well(call.served.name)
         return Completion(said, usage, cut_short(reply), booked=True)
 
@@ -334,7 +335,15 @@ class OpenAiModels:
         """Book what a reply without an answer says that it used; nothing where it does not."""
         call.settled = True
         if usage_in(reply):
-            self._book(*usage_of(reply, call.sent, raw, ""), call, reply)
+            self._book_whole(reply, raw, "", call)
+
+    def _book_whole(self, reply: Mapping[str, Any], raw: str, said: str, call: _EndpointCall) -> Usage:
+        """Book what a whole reply used; where nobody has counted it, what it may have used beside its estimate too."""
+        used, counted = usage_of(reply, call.sent, raw, said)
+        usage = self._book(*used, call, reply)
+        if not counted and usage.told_nano_usd is None:
+            self._book_rest(used.tokens, call)
+        return usage
 
     def _book(
         self, tokens: Tokens, estimated: bool, call: _EndpointCall, reply: Mapping[str, Any] | None = None
@@ -354,14 +363,18 @@ class OpenAiModels:
     def _book_unread(self, streamed: StreamedReply, call: _EndpointCall) -> None:
         """Book a request that went out and was not read to its end: what had come of a stream as an estimate, and what
         it may have used beside that as unconfirmed."""
-        into, out, request = call.sent.most_tokens, call.sent.output_tokens, call.request
+        part, counted = Tokens(), False
         if streamed.characters or isinstance(streamed.usage, Mapping):
             part, counted = used_so_far(streamed, call.sent)
             self._book(part, True, call)
-            into = 0 if counted else max(0, into - part.input)
-            out = max(0, out - part.output - part.reasoning)
+        self._book_rest(part, call, input_counted=counted)
+
+    def _book_rest(self, booked: Tokens, call: _EndpointCall, *, input_counted: bool = False) -> None:
+        """Book as unconfirmed what a request may have used beside what is booked."""
+        into = 0 if input_counted else max(0, call.sent.most_tokens - booked.input)
+        out = max(0, call.sent.output_tokens - booked.output - booked.reasoning)
         if into or out:
-            request.bill.add_unread(request.model, request.role, into, out)
+            call.request.bill.add_unread(call.request.model, call.request.role, into, out)
 
     def _exchange(self, method: str, endpoint: Endpoint, path: str, data: bytes, most_bytes: int) -> Exchange:
         client = self._clients.setdefault(asyncio.get_running_loop(), HttpClient())

@@ -24,14 +24,14 @@ class Counted(NamedTuple):
     """Whether it is more than can be checked: more than was sent or allowed. It is billed, since it adds up."""
 
 
-def usage_of(reply: Mapping[str, Any], sent: Sent, raw: str, said: str) -> tuple[Tokens, bool]:
-    """The tokens by disjoint class, and whether they are marked: had to be estimated since the reply's count makes no
-    sense, or are more than can be checked."""
+def usage_of(reply: Mapping[str, Any], sent: Sent, raw: str, said: str) -> tuple[Counted, bool]:
+    """The tokens by disjoint class; and whether the server has counted them, or they had to be estimated since its
+    count makes no sense. An estimate knows nothing of thoughts that are not shown."""
     counted = counted_of(reply, sent, raw)
     if counted is not None and len(said) <= CHARACTERS_OF_THE_LONGEST_TOKEN * sum(counted.tokens[2:]):
-        return counted
+        return counted, True
     out = min(-(-len(said) // CHARACTERS_PER_TOKEN), sent.output_tokens)
-    return Tokens(sent.characters // CHARACTERS_PER_TOKEN, 0, out, 0), True
+    return Counted(Tokens(sent.characters // CHARACTERS_PER_TOKEN, 0, out, 0), True), False
 
 
 def used_so_far(streamed: StreamedReply, sent: Sent) -> tuple[Tokens, bool]:

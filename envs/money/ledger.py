@@ -54,7 +54,8 @@ class Ledger:
 
     @property
     def unconfirmed_nano_usd(self) -> int:
-        """Spend that nobody has confirmed, of the whole: requests that went out and were not read to the end."""
+        """Spend that nobody has confirmed, of the whole: of requests whose replies nobody read to the end, or
+        counted."""
         return unconfirmed_nano_usd(self._charges)
 
     def usd_by_role(self) -> dict[str, float]:
@@ -194,10 +195,13 @@ class Bill:
         return (self.cap if self.cap is not None or journal is None else journal.cap), journal
 
     def add_unread(self, item: str, role: str, into: int, out: int) -> None:
-        """Add the most that a request can have cost which was sent and not read to its end: by the most tokens that it
-        can have read and written beside those that stand on the bill. It is unconfirmed until somebody counts it."""
+        """Add the most that a request can have cost whose reply nobody read to its end, or counted: by the most tokens
+        that it can have read and written beside those that stand on the bill. It is unconfirmed until somebody counts
+        it. What costs nothing is left out."""
         most = Tokens(into, 0, out, 0) if self._sheet is None else most_tokens(self._sheet, item, into, out)
-        self.add(Usage(item, role, most, estimated=True, unconfirmed=True))
+        used = Usage(item, role, most, estimated=True, unconfirmed=True)
+        if self._sheet is None or self._sheet.charge(used).nano_usd:
+            self.add(used)
 
     def asked(self, model: str, *, refused: bool = False, failed: bool = False, empty: bool = False,
               cut: bool = False) -> None:  # fmt: skip

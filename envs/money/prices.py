@@ -62,8 +62,8 @@ class Usage(NamedTuple):
     estimated: bool = False
     """True when tokens were estimated from characters, since nobody counted them."""
     unconfirmed: bool = False
-    """True when a request went out and its reply was not read to the end: it may have been paid, and this is the most
-    that it can have been."""
+    """True when a request went out and its reply was not read to the end, or nobody counted it: this is the most that
+    may have been paid beside what is counted."""
     told_nano_usd: int | None = None
     """What the server itself says that it cost, where the backends file has that booked in place of the price."""
 

@@ -46,8 +46,8 @@ class SpendCap:
 
     @property
     def unconfirmed_usd(self) -> float:
-        """The part of what counts as spent that nobody has confirmed: requests that were sent and not read to the
-        end."""
+        """The part of what counts as spent that nobody has confirmed: of requests whose replies nobody read to the end,
+        or counted."""
         return self._nano_unconfirmed / NANO
 
     @property
@@ -84,7 +84,7 @@ class SpendCap:
         spent, cap = plain(self._nano_spent, 9), plain(self._nano_cap, 9)
         text = f"the run has spent {spent} $ of its cap of {cap} $"
         if self._nano_unconfirmed:
-            text += f" ({plain(self._nano_unconfirmed, 9)} $ of it unconfirmed: sent, and not read to the end)"
+            text += f" ({plain(self._nano_unconfirmed, 9)} $ of it unconfirmed: no reply was read whole and counted)"
         return f"{text}, and the next request may cost {plain(self._refused, 9)} $" if self._refused else text
 
     def add(self, nano_usd: int, *, unconfirmed: bool = False) -> None:

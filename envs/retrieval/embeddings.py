@@ -104,6 +104,8 @@ class ServedEmbedder:
             tokens = known or sum(map(len, texts)) // CHARACTERS_PER_TOKEN
             seconds = round(time.monotonic() - began, 3)
             bill.add(Usage(self.name, TOOL, Tokens(tokens), seconds=seconds, estimated=not known))
+            if not known:
+                bill.add_unread(self.name, TOOL, size - tokens, 0)
             return _vectors_in(reply, len(texts))
 
         body = {**self._request, "input": [text.encode("utf-8", "replace").decode() for text in texts]}

@@ -182,7 +182,7 @@ def _encode(passages: Passages, file: Path, how: Build, size: int, progress: Cal
 def _used(how: Build) -> str:
     if how.served is None:
         return ""
-    used = how.served.built_with.usages
+    used = [one for one in how.served.built_with.usages if not one.unconfirmed]
     about = "about " if any(one.estimated for one in used) else ""
     return f"; {how.served.name} read {about}{sum(sum(one.tokens) for one in used)} tokens"
 

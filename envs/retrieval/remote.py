@@ -32,6 +32,8 @@ T = TypeVar("T")
 TOKEN_ENV = "TOOLORCHESTRA_INDEX_TOKEN"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MOST_BODY, MOST_HITS = 1 << 16, 1000
+PROMPT_BYTES = 1 << 10
+"""What an index may set before a query that it has embedded."""
 DEADLINE_SECONDS, RETRIES = 30.0, 3
 FIRST_PAUSE_SECONDS, _JITTER = 0.4, random.Random()
 _PASSING = (408, 409, 425, 429)
@@ -169,11 +171,11 @@ class _Handler(BaseHTTPRequestHandler):
         bill = Bill()
         try:
             hits = asyncio.run(self.server.retriever.search(query, top_k, bill))
+            found: dict[str, Any] = {"hits": [[asdict(h.passage), h.score] for h in hits]}
         except (ToolError, LookupError, OSError, RuntimeError, ValueError) as err:  # an index's, or what it stands on
-            self._say(500, {"error": f"{type(err).__name__}: {err}"})
-            return
-        used = [[u.item, sum(u.tokens), u.seconds, u.estimated] for u in bill.usages]
-        self._say(200, {"hits": [[asdict(h.passage), h.score] for h in hits], "used": used})
+            found = {"error": f"{type(err).__name__}: {err}"}
+        used = [[u.item, sum(u.tokens), u.seconds, u.estimated, u.unconfirmed] for u in bill.usages]
+        self._say(200, {**found, "used": used})
 
     def _say(self, status: int, said: dict[str, Any], close: bool = False) -> None:
         data = json.dumps(said).encode()
@@ -207,15 +209,23 @@ class Remote:
         self.items = _bills_in(found.text)
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
-        """The passages that the server finds for a query. What it used for them is booked here."""
+        """The passages that the server finds for a query. What it used for them is booked here, also for a search that
+        fails there; and the most that it can have used where nobody reads what it was."""
+        bill, body = bill or Bill(), {"query": query, "top_k": top_k}
 
         def read(reply: Mapping[str, Any]) -> list[Hit]:
-            for item, tokens, seconds, estimated in reply.get("used", ()):
-                (bill or Bill()).add(Usage(item, TOOL, Tokens(int(tokens)), seconds=seconds, estimated=estimated))
+            for item, tokens, seconds, estimated, unread in reply.get("used", ()):
+                bill.add(Usage(item, TOOL, Tokens(int(tokens)), 0, seconds, bool(estimated), bool(unread)))
+            if "error" in reply:
+                raise ValueError(reply["error"])
             return [Hit(Passage(**passage), score) for passage, score in reply["hits"]]
 
+        paid = None
+        if self.items:
+            most = Tokens(len(query.encode("utf-8", "replace")) + PROMPT_BYTES)
+            paid = (bill, Usage(self.items[0], TOOL, most, estimated=True, unconfirmed=True))
         try:
-            return await asked([self._poster], "search", {"query": query, "top_k": top_k}, RETRIES, read)
+            return await asked([self._poster], "search", body, RETRIES, read, paid)
         except RequestRefused as err:
             if err.status == 401:
                 raise WrongSetting(f"{self.url} wants its token: export {TOKEN_ENV}=...") from None

@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -36,6 +37,7 @@ from toolorchestra.envs.base.errors import ConfigError, one_of
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ContextLimits, limits_of
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.retrieval import Retriever
+from toolorchestra.envs.retrieval.corpus import Manifest
 from toolorchestra.envs.sandbox import Bounds, Interpreter
 from toolorchestra.envs.sandbox.e2b_and_monty import UNSAFE, interpreter
 from toolorchestra.envs.tools.assemble import Backends
@@ -80,6 +82,14 @@ class NamedBackends:
     @property
     def names_search(self) -> bool:
         return bool(self.index or self.web)
+
+    @property
+    def names_models(self) -> bool:
+        """Whether a model is named that answers: the embedder of an index answers nobody."""
+        embedder = ""
+        with suppress(ConfigError):
+            embedder = str(Manifest.read(Path(self.index)).settings.get("embedder", ""))
+        return self.endpoints is not None and bool(self.endpoints.models.keys() - {embedder})
 
 
 @dataclass(frozen=True)
@@ -160,13 +170,14 @@ class BesideSimulated:
 
     async def complete(self, request: ChatRequest) -> Completion:
         """One completion, of whoever it is that has the name."""
-        return await self._of(request.model).complete(request)
+        return await self.of(request.model).complete(request)
 
     def limits_of(self, model: str) -> ContextLimits:
         """How much of the gathered material a model is shown."""
-        return limits_of(self._of(model), model)
+        return limits_of(self.of(model), model)
 
-    def _of(self, model: str) -> ChatModel:
+    def of(self, model: str) -> ChatModel:
+        """The models of whom one is."""
         return self._named if self._endpoints.names(model) else self._simulated
 
 
@@ -205,7 +216,7 @@ class Backing:
         """Whether these stay simulated: where the file names no models, or none of them but others, such as the
         orchestrator. Raises ConfigError where it names some of them alone."""
         wanted = self.wanted
-        if self._own is not None or wanted.endpoints is None:
+        if self._own is not None or wanted.endpoints is None or not wanted.names_models:
             return not self.names_models and wanted.mode != "replay"
         missing = [name for name in experts if not wanted.endpoints.names(name)]
         if missing and len(missing) < len(set(experts)):
@@ -219,10 +230,10 @@ class Backing:
         """The embedded backends with what is named in their place, over the cassette where there is one. `experts` are
         the models that tools ask."""
         wanted = self.wanted
-        models: ChatModel = self._own or self._models or embedded.models
-        if self._models is not None and self.simulates(experts):
-            assert wanted.endpoints is not None
-            models = BesideSimulated(self._models, embedded.models, wanted.endpoints)
+        answering = self._models if wanted.names_models else None
+        models: ChatModel = self._own or answering or embedded.models
+        if answering is not None and self.simulates(experts):
+            models = BesideSimulated(answering, embedded.models, answering.endpoints)
         retriever: Retriever = self._retriever or embedded.retriever
         web: Retriever | None = self._web
         box: Interpreter = self._interpreter or embedded.interpreter
@@ -248,8 +259,9 @@ class Backing:
     def names_models(self) -> bool:
         """Whether real models answer, or what is replayed are their answers; else those that answer are simulated,
         whatever else is real."""
-        named = self._own is not None or self.wanted.endpoints is not None
-        return named or (self.wanted.mode == "replay" and self.cassette is not None and not self.cassette.simulated)
+        wanted, tape = self.wanted, self.cassette
+        replayed = wanted.mode == "replay" and wanted.endpoints is None and tape is not None and not tape.simulated
+        return self._own is not None or wanted.names_models or replayed
 
     @property
     def models(self) -> ChatModel:
@@ -318,7 +330,7 @@ def names_models(named: object) -> bool:
     if isinstance(named, Backing):
         return named.names_models
     wanted = read(named) if isinstance(named, str | Path) else named
-    return wanted is not None and (not isinstance(wanted, NamedBackends) or wanted.endpoints is not None)
+    return wanted is not None and (not isinstance(wanted, NamedBackends) or wanted.names_models)
 
 
 def backing(named: str | Path | NamedBackends | Backing | ChatModel) -> Backing:

@@ -180,7 +180,8 @@ class RecordedModels:
             if self.live is None:
                 raise ConfigError("no live model backend; name endpoints, or replay a cassette")
             said = await ask(self.live, replace(request, bill=bill))
-            return _RecordedText(text=said.text, cut=said.cut, simulated=isinstance(self.live, SimulatedModels))
+            who = self.live.of(request.model) if hasattr(self.live, "of") else self.live
+            return _RecordedText(text=said.text, cut=said.cut, simulated=isinstance(who, SimulatedModels))
 
         reply, cached = await self._tape.play(_RecordedText, asked, live, bill, varies=True)
         used = Usage(request.model, request.role) if cached or not bill.usages else bill.usages[-1]

@@ -38,7 +38,7 @@ UNREAD: Mapping[str, ServerReply] = {
     "error": ServerReply("x" * 999, fault="error"),
     "stall": ServerReply("x" * 999, fault="stall"),
     "silence": ServerReply(fault="silence"),
-    "too late": ServerReply("x", seconds=3.0),
+    "too late": ServerReply("x", seconds=10.0),
     "too long": ServerReply(body="x" * (3 << 20)),
     "gateway timeout": ServerReply("a gateway gave up", 504),
     "not http": ServerReply(fault="not http"),
@@ -74,7 +74,7 @@ class ChaosReplies:
         self.paid: list[Tokens] = []
         """One for each whole reply that says what it used."""
         self.uncounted: list[Tokens] = []
-        """One for each whole reply that does not say what it used, or says what cannot be true."""
+        """One for each whole reply that does not say what it used, or says what cannot be true: hidden thoughts too."""
         self.unread: list[Tokens] = []
         """One for each reply that was made and cannot be read to its end."""
 
@@ -90,8 +90,9 @@ class ChaosReplies:
                 self.unread.append(used)
             if fault in UNREAD:  # the error that stands in place of a whole reply refuses it
                 return UNREAD[fault]
-            if fault in ESTIMATED:
-                self.uncounted.append(used)
+            if fault in ESTIMATED:  # it has thought besides, as much as it was allowed to, and shows nothing of it
+                hidden = int(asked.json["max_tokens"]) - used.output
+                self.uncounted.append(used._replace(reasoning=hidden))
                 return replace(good, usage=ESTIMATED[fault])
             self.paid.append(used)
         counted = {"prompt_tokens": used.input, "completion_tokens": used.output}

@@ -93,8 +93,7 @@ def running(folder: Path, *policies: str, **options: Any) -> Iterator[ServedPoli
     given = ServeOptions(policy=policies or ("cascade",), port=0, out=str(folder), **options)
     check(given)
     service = service_of(given, folder)
-    app = app_of(service, simulated=given.sim)
-    with on_loopback(app) as url:
+    with on_loopback(app_of(service)) as url:
         yield ServedPolicies(url, service, folder)
 
 

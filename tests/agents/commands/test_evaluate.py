@@ -17,7 +17,7 @@ from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of
 from tests.command_line import ended
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.tau2_playing import needs_package
-from toolorchestra.agents.commands import compare, evaluate
+from toolorchestra.agents.commands import compare, evaluate, report
 from toolorchestra.agents.commands.evaluate import EvaluationProgress
 from toolorchestra.agents.evaluation.rows import read_rows
 from toolorchestra.agents.evaluation.trials import tasks_of
@@ -64,6 +64,9 @@ def test_over_an_index_a_run_says_what_it_spent_and_its_replay_spends_the_same(t
         said.append(capsys.readouterr().out)
         assert said[-1].startswith("prices paper-2025-11, models SIMULATED\n")  # whatever index is searched
         assert json.loads((out / "manifest.json").read_text())["simulated"] is True
+    for command, more in ((report, []), (compare, []), (compare, ["--table", "figures", "--format", "csv"])):
+        assert command.main([str(tmp_path / "record"), *more]) == 0
+        assert "The models are SIMULATED." in capsys.readouterr().out
     spent = [re.findall(r"^([\d.]+) \$ for the trials; digest (\w+)$", out, re.M) for out in said]
     assert len(spent[0]) == 1
     assert spent[0] == spent[1]

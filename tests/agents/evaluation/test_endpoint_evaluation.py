@@ -21,6 +21,7 @@ from tests.agents.evaluation import played_episodes
 from tests.support.chaos_server import SERVER_FAULTS, SILENT, UNREAD, ChaosReplies
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.agents.commands import compare, evaluate, report
+from toolorchestra.agents.reports.page_data import read_evaluation
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.episode.episode import Episode
@@ -139,6 +140,9 @@ def test_real_orchestrators_play_over_simulated_experts(tmp_path: Path, capsys: 
         asked = ["--env", "HLE-v0", "--backends", str(file), "--policy", "chat:alpha", "chat:beta", "--tasks", "3"]
         assert evaluate.main([*asked, "--out", str(tmp_path / "run")]) == 0
     assert ", experts SIMULATED" in capsys.readouterr().out
+    assert report.main([str(tmp_path / "run")]) == 0
+    assert "The experts are SIMULATED." in capsys.readouterr().out
+    assert "The experts are SIMULATED." in read_evaluation(tmp_path / "run").notes
     assert {seen.json["model"] for seen in server.seen} == {"alpha", "beta"}
     rows = [json.loads(line) for line in (tmp_path / "run" / "rows.jsonl").read_text().splitlines()]
     assert {(row["policy"], row["status"]) for row in rows} == {("chat:alpha", "ended"), ("chat:beta", "ended")}
@@ -291,7 +295,7 @@ def check(chaos: ChaosReplies, cap: SpendCap, ended: list[Any]) -> None:
     charges = [charge for p in ended for charge in p.charges]
     assert sum(c.nano_usd for c in charges if counted(c)) == chaos.nano_usd(PRICE)
     models = [c for c in charges if c.role != "tool"]
-    assert sum(c.usage.unconfirmed for c in models) == len(chaos.unread)
+    assert sum(c.usage.unconfirmed for c in models) == len(chaos.unread) + len(chaos.uncounted)
     assert chaos.real_nano_usd(PRICE) <= sum(c.nano_usd for c in models)
     assert round(cap.spent_usd * NANO) == sum(p.nano_usd for p in ended)
     assert round(cap.unconfirmed_usd * NANO) == sum(c.nano_usd for c in models if c.usage.unconfirmed)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ import openai
 import pytest
 
 import toolorchestra as to
-from tests.support.loopback import ServerReply
-from tests.support.served import ADD, ANSWER_ALONE, PARIS, ServedPolicies, running, running_over
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
+from tests.support.served import ADD, ANSWER_ALONE, BACKENDS, PARIS, ServedPolicies, running, running_over
 from toolorchestra.agents.commands.serve import ServeOptions, check
 from toolorchestra.agents.serving.accounts import new_key
 from toolorchestra.envs.outcomes.recording_forms import read as read_outcomes
@@ -293,6 +295,113 @@ def test_more_than_the_queue_holds_is_refused_with_429(tmp_path: Path) -> None:
             return sorted(one.status_code for one in told)
 
         assert asyncio.run(three()) == [200, 200, 429]
+
+
+def test_a_client_that_reads_a_byte_now_and_then_holds_nobody_up_and_is_billed_at_once(tmp_path: Path) -> None:
+    """One request runs at once; others read nothing of their answers, or a byte, and keep their connections."""
+    long = ServerReply(f"<answer>{'x' * 150_000}</answer>", usage=PARIS.usage)
+    with running_over(lambda asked: long, tmp_path, ALWAYS, at_once=1) as (server, _), ExitStack() as slow:
+        body = json.dumps({"model": ALWAYS, "messages": asked(CAPITAL), "stream": True, **ANSWER_ALONE}).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+        for reads in (0, 1):
+            one = slow.enter_context(socket.socket())
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            one.connect(("127.0.0.1", httpx.URL(server.url).port))
+            one.sendall(head + body)
+            one.recv(reads)
+        assert server.ask(ALWAYS, CAPITAL, **ANSWER_ALONE).json()["ended"] == "answered"
+        assert (server.service.active, [one.ended for one in server.service.latest]) == (0, ["answered"] * 3)
+        (account,) = server.service.accounts.accounts()
+        assert (account.spent, account.held) == (3 * 10_100_000, 0)
+
+
+def test_what_was_recorded_is_served_again_with_no_expert_behind(tmp_path: Path) -> None:
+    told = []
+    for mode in ("record", "replay"):
+        with Loopback(lambda asked: PARIS) as expert:
+            file = tmp_path / "b.toml"
+            file.write_text(
+                f'{BACKENDS.format(url=expert.base_url)}[cassette]\npath = "{tmp_path / "tape"}"\nmode = "{mode}"\n'
+            )
+            with running(tmp_path / mode, ALWAYS, backends=str(file)) as server:
+                answer = server.ask(ALWAYS, CAPITAL, **ANSWER_ALONE).json()
+            told.append((answer["choices"][0]["message"], answer["usage"], len(expert.seen)))
+    assert [asks for *_, asks in told] == [1, 0]
+    assert told[0][:2] == told[1][:2]
+
+
+def test_over_an_index_alone_the_server_says_that_its_models_are_simulated(tmp_path: Path) -> None:
+    file = tmp_path / "index.toml"
+    file.write_text('[retrieval]\nindex = "embedded"\n')
+    with running(tmp_path / "out", "cascade", backends=str(file)) as server:
+        assert "SIMULATED" in httpx.get(server.url).text
+
+
+def test_the_async_client_streams_and_runs_its_own_tool(simulated: ServedPolicies) -> None:
+    asyncio.run(asks_side_by_side(simulated))
+    assert simulated.service.latest[-1].calls["add"] > 0
+
+
+async def asks_side_by_side(server: ServedPolicies) -> None:
+    create: Any = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none").chat.completions.create
+
+    async def streamed(question: str) -> str:
+        pieces = await create(model="cascade", messages=asked(question), stream=True)
+        return "".join([piece.choices[0].delta.content or "" async for piece in pieces if piece.choices])
+
+    answers = [await create(model="cascade", messages=asked(question)) for question in QUESTIONS[2:4]]
+    assert [*await asyncio.gather(*map(streamed, QUESTIONS[2:4]))] == [
+        one.choices[0].message.content for one in answers
+    ]
+    for seed in range(40):
+        messages = asked(QUESTIONS[3])
+        answer = await create(model="random", messages=messages, tools=[ADD], extra_body={"seed": seed})
+        if answer.choices[0].finish_reason == "tool_calls":
+            break
+    while answer.choices[0].finish_reason == "tool_calls":
+        message = answer.choices[0].message.model_dump(exclude_none=True)
+        messages = [*messages, message, *results(message)]
+        answer = await create(model="random", messages=messages, tools=[ADD])
+
+
+def test_one_policy_answers_questions_in_python_and_plays_in_evaluate(tmp_path: Path) -> None:
+    """Over endpoints: a baseline and a model as the orchestrator, alone and beside others, with a tool of one's own."""
+
+    def reply(asked: ReceivedRequest) -> ServerReply:
+        used = {"prompt_tokens": 100, "completion_tokens": 10}
+        if "<answer>" in asked.text:  # it is asked as an expert
+            return ServerReply("<answer>42</answer>", usage=used)
+        if '"double"' in asked.text and "<tool_response>" not in asked.text:
+            return ServerReply(to.render_call("double", {"number": 21}), usage=used)
+        return ServerReply(to.render_call("answer", {"model": "answer-1"}), usage=used)
+
+    async def double(number: int) -> str:
+        """Twice a number."""
+        return str(2 * number)
+
+    with Loopback(reply) as expert:
+        file = tmp_path / "b.toml"
+        file.write_text(f'{BACKENDS.format(url=expert.base_url)}[retrieval]\nindex = "embedded"\n')
+        for name in (ALWAYS, "chat"):
+            policy = to.load_policy(name, backends=file)
+            one = policy.solve("Six times seven?", budget_usd=0.05, preference="As cheap as you can, please.")
+
+            async def several(policy: Any = policy) -> list[Any]:
+                return await asyncio.gather(*[policy.solve_async(f"Of {n}?", budget_usd=0.05) for n in range(3)])
+
+            for answer in (one, *asyncio.run(several())):
+                assert (answer.text, answer.ended, answer.usd) == (
+                    "42",
+                    "answered",
+                    pytest.approx(sum(answer.usd_by_role.values())),
+                )
+                assert answer.trajectory["totals"]["nano_usd"] == round(answer.usd * 1e9) > 0
+            if name == "chat":
+                own = policy.solve("Twice 21?", tools=["answer", double])
+                assert (own.calls["double"], own.text) == (1, "42")
+            (figures,) = to.evaluate("HLE-v0", policy, backends=str(file), tasks=2, out=tmp_path / name[:4])["policies"]
+            assert (figures["policy"], figures["trials"]["ended"]) == (name, 2)
+            policy.close()
 
 
 def test_rated_traffic_can_be_fitted(tmp_path: Path) -> None:

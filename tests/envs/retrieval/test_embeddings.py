@@ -18,6 +18,7 @@ import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
+from toolorchestra.agents.policies.base import unreal
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, WrongSetting
 from toolorchestra.envs.base.types import Passage
@@ -133,12 +134,16 @@ def test_a_count_of_tokens_that_cannot_be_is_estimated(told: object) -> None:
     bill = Bill()
     with Loopback(lambda asked: vectors(asked, usage={"prompt_tokens": told})) as server:
         asyncio.run(embedder(server).vectors(["a" * 400], bill))
-    assert [(used.tokens.input, used.estimated) for used in bill.usages] == [(100, True)]
+    assert [(used.tokens.input, used.estimated, used.unconfirmed) for used in bill.usages] == ESTIMATED
+
+
+ESTIMATED = [(100, True, False), (308, True, True)]
+"""Of 400 characters: a token for four of them, and for each other byte one that it may be beside."""
 
 
 def test_tokens_that_nobody_counts_are_estimated_and_a_reply_that_never_comes_is_unconfirmed() -> None:
     _, usages, _ = encoded(lambda asked: vectors(asked, counted=False), ["x" * 400])
-    assert [(used.tokens.input, used.estimated) for used in usages] == [(100, True)]
+    assert [(used.tokens.input, used.estimated, used.unconfirmed) for used in usages] == ESTIMATED
     bill = Bill()
     with Loopback(lambda _: ServerReply(fault="silence")) as server, pytest.raises(Outage):
         asyncio.run(embedder(server, deadline_seconds=0.2, retries=0).vectors(["one"], bill))
@@ -200,6 +205,7 @@ def test_an_episode_pays_for_the_query_s_tokens_and_its_replay_the_same(tmp_path
             )
             env.reset(seed=0)
             *_, info = env.step(search)
+            assert unreal(env.unwrapped.factory)  # type: ignore[attr-defined] # its embedder alone is real
             charge = next(c for c in info["charges"] if c["item"] == MODEL)
             tokens = len(f"{settings['query_prompt']}number7 sea7".split())
             assert (charge["tokens"]["input"], charge["nano_usd"]) == (tokens, tokens * 20)

@@ -19,6 +19,8 @@ import pytest
 from tests.support.loopback import Loopback, ServerReply
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.base.types import Passage
+from toolorchestra.envs.money.ledger import Bill
+from toolorchestra.envs.money.prices import TOOL, Tokens, Usage
 from toolorchestra.envs.retrieval import Hit, Retriever, remote
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.retrieval.remote import RETRIES, TOKEN_ENV, IndexServer, Remote
@@ -73,8 +75,28 @@ def test_an_index_that_cannot_be_searched_says_why_to_whoever_asks() -> None:
         async def search(self, query: str, top_k: int, bill: object = None) -> Sequence[Hit]:
             raise ConfigError(f"no vectors for {query}")
 
-    with served(Broken()) as server, pytest.raises(Outage, match=r"500: .*ConfigError: no vectors for river"):
+    with served(Broken()) as server, pytest.raises(Outage, match=r"ConfigError: no vectors for river"):
         asyncio.run(Remote(server.url).search("river", 3))
+
+
+def test_what_a_search_used_is_billed_also_where_it_fails_or_its_reply_is_never_read() -> None:
+    class Paying:
+        suspends = False
+        items = ("embedder",)
+
+        async def search(self, query: str, top_k: int, bill: Bill) -> Sequence[Hit]:
+            bill.add(Usage("embedder", TOOL, Tokens(7)))
+            raise ConfigError("no vectors")
+
+    bill = Bill()
+    with served(Paying()) as server, pytest.raises(Outage):
+        asyncio.run(Remote(server.url).search("river", 3, bill))
+    assert [used.tokens.input for used in bill.take()] == [7] * (RETRIES + 1)
+    health = ServerReply(body={"bills": ["embedder"]})
+    cut = ServerReply(body={"hits": []}, fault="cut")
+    with Loopback(lambda asked: health if asked.path.endswith("health") else cut) as other, pytest.raises(Outage):
+        asyncio.run(Remote(other.base_url).search("river", 3, bill))
+    assert [(used.tokens.input, used.unconfirmed) for used in bill.usages] == [(1029, True)] * (RETRIES + 1)
 
 
 @pytest.mark.parametrize("body", ['{"query": "x", "top_k": Infinity}', "[" * 50_000, '{"query": "x"}'])
