@@ -55,7 +55,7 @@ class NamedRun:
     versions: tuple[tuple[str, str], ...] = ()
     """The version of the tasks, by environment, where the manifest says it as "task_versions"."""
     simulated: str = ""
-    """Which of its models are simulated, in a sentence."""
+    """A sentence that says which of its models are simulated; empty for none."""
 
 
 class ComparedPolicy(NamedTuple):

@@ -146,7 +146,7 @@ class RunSummary:
     controllability: tuple[PreferenceEffect, ...] = ()
     """Effects of policies that played the same tasks under a preference and under a reference."""
     simulated: str = ""
-    """Which models are simulated, in a sentence."""
+    """A sentence that says which models are simulated; empty for none."""
 
     @property
     def notes(self) -> list[str]:
