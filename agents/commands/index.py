@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.retrieval.corpus import cut, read_corpus
 from toolorchestra.envs.retrieval.dense import KINDS
-from toolorchestra.envs.retrieval.index_and_hybrid import ENGINES, Build, build
+from toolorchestra.envs.retrieval.index_and_hybrid import ENGINES, Build, build, load
+from toolorchestra.envs.retrieval.remote import IndexServer
 from toolorchestra.envs.tools.backends import read, served_embedder
 
 SAID_SECONDS = 5.0
@@ -130,3 +132,43 @@ def corpus(name: str, fields: dict[str, str], words: int, told: Callable[[float]
     if which not in embedded:
         raise ConfigError(no_such("embedded corpus", which, embedded))
     return (passage for page in embedded[which]() for passage in cut(page, words))
+
+
+# -- index serve -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ServeIndexOptions:
+    """What `toolorchestra index serve` takes."""
+
+    folder: tyro.conf.Positional[str]
+    """The folder of the index, as `toolorchestra index build` built it."""
+    host: str = "127.0.0.1"
+    """Where to listen; the default is heard on this machine alone."""
+    port: int = 8765
+    """0 takes a free one."""
+    backends: str = ""
+    """A file that says where the embedder is served, for an index that a served one made."""
+    gpu: bool = False
+    """Hold a flat or ivf index on the GPUs, with a GPU build of FAISS."""
+
+
+def run_serve(given: ServeIndexOptions) -> int:
+    """Serve an index folder to other processes: `toolorchestra index serve indexes/mine --port 8765`.
+
+    Beyond this machine (--host) only with a token in $TOOLORCHESTRA_INDEX_TOKEN, which the askers set as well.
+    """
+    served = partial(served_embedder, read(given.backends)) if given.backends else None
+    index = load(given.folder, served, given.gpu)
+    try:
+        server = IndexServer(index, given.host, given.port)
+    except (OSError, OverflowError) as err:
+        told = f"cannot serve at {given.host}:{given.port}: {err}; name another with --host or --port"
+        raise ConfigError(told) from None
+    with server:
+        say(f"{given.folder} at {server.url}")
+        server.serve_forever()
+    return DONE
+
+
+serve = partial(command, ServeIndexOptions, run_serve, about=run_serve.__doc__)

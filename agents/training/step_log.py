@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,10 @@ from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.configuration.environments import labels, training
 from toolorchestra.agents.engines.base import TellsSyncTime
 from toolorchestra.agents.evaluation.heldout import POLICY, Evaluation, as_metrics
+from toolorchestra.agents.evaluation.statistics import entropy, most_used
 from toolorchestra.agents.rollouts.grpo import Group, TrainingBatch, Trajectory
 from toolorchestra.agents.rollouts.time_split import IDLE
-from toolorchestra.agents.training import choice_metrics, group_dumps
+from toolorchestra.agents.training import group_dumps
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
 from toolorchestra.agents.training.training_run import TrainingRun
 
@@ -63,7 +65,7 @@ def log_step(
         totals.setdefault(group.label, []).extend(reward.total for reward in rewards if reward is not None)
     rollouts = [t for played in found.values() for t in played]
     kept = [t for t in rollouts if not t.measure.failed]
-    seen = choice_metrics.choices(kept)
+    seen = choices(kept)
     valid = mean([t.measure.valid_format for t in kept])
     sampling = times.whole if run.ahead else times.rollouts
     values: dict[str, Any] = {
@@ -94,9 +96,9 @@ def log_step(
     group_dumps.write(run.folder, run.step, groups, batch, run.config, run.say)
     treated = "count as wrong" if run.config.advantage.count_context_cuts else "are left out"
     for warning in [
-        *choice_metrics.failures(rollouts),
+        *failures(rollouts),
         *context_warnings(run.config, found, treated),
-        *(choice_metrics.warnings(seen, valid) if kept else ()),
+        *(warnings(seen, valid) if kept else ()),
         *_rewriting(run, kept),
         *far_from_sampler(learned),
     ]:
@@ -136,7 +138,7 @@ def _rewriting(run: TrainingRun, rollouts: Sequence[Trajectory]) -> list[str]:
     if run.rewriting_said:
         return []
     retold = {mix.env_id for mix in run.config.environments if training(mix).settings.history == "state"}
-    said = choice_metrics.rewriting([t for t in rollouts if t.env_id not in retold])
+    said = rewriting([t for t in rollouts if t.env_id not in retold])
     run.rewriting_said = bool(said)
     return said
 
@@ -151,7 +153,7 @@ def log_evaluation(run: TrainingRun, evaluation: Evaluation) -> None:
     terms = term_metrics(evaluation.trajectories)
     run.log.write("eval", run.step, {**as_metrics(evaluation), **terms, **apart})
     for warning in [
-        *choice_metrics.failures(evaluation.trajectories),
+        *failures(evaluation.trajectories),
         *context_warnings(run.config, found, "count as wrong"),
     ]:
         run.say(f"warning, held out, step {run.step}: {warning}")
@@ -217,3 +219,87 @@ def _raise(config: TrainConfig, mix: EnvMix) -> str:
 def mean(values: Sequence[float]) -> float:
     """The mean of some values; nan where there are none."""
     return statistics.fmean(values) if values else float("nan")
+
+
+# -- what looks like a collapse, while it happens ----------------------------------------------------------------------
+
+
+LEAST_ENTROPY, MOST_SHARE = 0.3, 0.9
+"""Nats, and the share of one key, beyond which choices have collapsed."""
+LEAST_CALLS = 1.05
+"""An orchestrator that only answers at once makes one call an episode."""
+LEAST_VALID = 0.8
+MOST_SEQUENCES = 1.5
+"""How many times the sequences that they need rollouts may have."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a batch of rollouts chose."""
+
+    entropy: float
+    """Entropy of the countable keys called, in nats."""
+    most_used: str
+    share: float
+    """Share of all calls that went to the most used key."""
+    calls_per_episode: float
+    controllability: float
+    """Mean dollars of episodes whose user weighs money, over those whose user does not; below 1 is obedient."""
+
+
+def choices(trajectories: Sequence[Trajectory]) -> Choices:
+    """Read them off a batch."""
+    calls: Counter[str] = Counter()
+    for t in trajectories:
+        calls.update(t.measure.calls)
+    key, share = most_used(calls)
+    thrifty = [t.measure.usd for t in trajectories if t.preference.usd >= 0.5]
+    careless = [t.measure.usd for t in trajectories if t.preference.usd == 0]
+    known = thrifty and sum(careless)
+    return Choices(
+        entropy=entropy(calls),
+        most_used=key,
+        share=share,
+        calls_per_episode=sum(calls.values()) / len(trajectories) if trajectories else 0.0,
+        controllability=(sum(thrifty) / len(thrifty)) / (sum(careless) / len(careless)) if known else float("nan"),
+    )
+
+
+def warnings(seen: Choices, valid: float) -> list[str]:
+    """What looks like a collapse, in words."""
+    said = []
+    if seen.most_used and seen.entropy < LEAST_ENTROPY:
+        said.append(f"choices have collapsed: entropy {seen.entropy:.2f} nats, {seen.share:.0%} to {seen.most_used}")
+    elif seen.share > MOST_SHARE:
+        said.append(f"{seen.share:.0%} of all calls go to {seen.most_used}")
+    if seen.calls_per_episode < LEAST_CALLS:
+        said.append(f"{seen.calls_per_episode:.2f} calls an episode: it answers at once, or calls nothing")
+    if valid < LEAST_VALID:
+        said.append(f"only {valid:.0%} of the rollouts are readable in every turn")
+    return said
+
+
+def failures(trajectories: Sequence[Trajectory]) -> list[str]:
+    """How many failed, and of what the first one, in words."""
+    broken = [t for t in trajectories if t.measure.failed]
+    if not broken:
+        return []
+    first = broken[0].failure["error"] if broken[0].failure else f"it ran into its {broken[0].truncated_by}"
+    return [f"{len(broken)} of {len(trajectories)} rollouts failed and count for nothing; the first: {first}"]
+
+
+def rewriting(trajectories: Sequence[Trajectory]) -> list[str]:
+    """Whether rollouts are in clearly more sequences than they need, in words. A rollout needs one, and one more at
+    each further message of its user, where many templates drop old thoughts."""
+    if not trajectories:
+        return []
+    users = [sum(message["role"] == "user" for message in t.messages) for t in trajectories]
+    made = sum(len(t.sequences) for t in trajectories) / len(trajectories)
+    needed = sum(max(1, count) for count in users) / len(users)
+    if made <= MOST_SEQUENCES * needed:
+        return []
+    return [
+        f"rollouts have {made:.1f} sequences in the mean, where {needed:.1f} would do: the chat template rewrites the "
+        "past each turn, which makes training slower; a template that keeps earlier turns as they are would not "
+        "(docs/training.md, Tokens)"
+    ]

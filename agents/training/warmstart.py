@@ -18,9 +18,9 @@ from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.environments import job_of, training
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.rollouts.rollout import Rollouts
-from toolorchestra.agents.training.choice_metrics import failures
 from toolorchestra.agents.training.demonstrations import FIRST_SEED, check_plans, demonstrations, recorded
 from toolorchestra.agents.training.metrics import Progress
+from toolorchestra.agents.training.step_log import failures
 from toolorchestra.agents.training.training_run import TrainingRun, may_end_at_once
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.journal import require_money

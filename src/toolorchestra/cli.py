@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, Command] = {
     "synth lint": Command("synth.lint", "find where a spec's words and its gold calls differ"),
     "synth export": Command("synth.export", "domain folders for tau2, trainers and data-set hubs"),
     "index build": Command("agents.commands.index", "build a search index over a corpus"),
-    "index serve": Command("agents.commands.serve_index", "serve an index to other processes"),
+    "index serve": Command("agents.commands.index:serve", "serve an index to other processes"),
     "serve environments": Command("agents.commands.serve_environments", "environments behind HTTP, for other trainers"),
     "serve experts": Command("agents.commands.serve_experts", "start servers of expert models"),
     "export prompts": Command("agents.commands.export_prompts", "tasks as a Parquet file, for other trainers"),

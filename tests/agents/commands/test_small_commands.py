@@ -20,7 +20,7 @@ import pytest
 from tests.agents.reports.recorded_runs import training_run
 from tests.command_line import ended
 from toolorchestra import cli
-from toolorchestra.agents.commands import doctor, ids, index, report, serve_index
+from toolorchestra.agents.commands import doctor, ids, index, report
 from toolorchestra.envs.retrieval.index_and_hybrid import load
 from toolorchestra.envs.retrieval.remote import Remote
 
@@ -130,7 +130,7 @@ def test_an_index_is_served_until_ctrl_c(corpus: Path, tmp_path: Path, capsys: C
         found.extend(hit.passage.doc_id for hit in asyncio.run(Remote(url).search("number7", 1)))
 
     with as_soon_as_it_answers(port, search):
-        code = serve_index.main([str(tmp_path / "index"), "--port", str(port)])
+        code = index.serve([str(tmp_path / "index"), "--port", str(port)])
     assert (code, found) == (130, ["7"])
     out, err = capsys.readouterr()
     assert out.endswith(f"{tmp_path / 'index'} at http://127.0.0.1:{port}\n")
@@ -138,14 +138,14 @@ def test_an_index_is_served_until_ctrl_c(corpus: Path, tmp_path: Path, capsys: C
 
 
 def test_what_cannot_be_served_is_said(corpus: Path, tmp_path: Path, capsys: Capture) -> None:
-    assert serve_index.main([str(tmp_path / "index")]) == 2
+    assert index.serve([str(tmp_path / "index")]) == 2
     assert f"toolorchestra index build CORPUS {tmp_path / 'index'}" in capsys.readouterr().err
     assert index.main([str(corpus), str(tmp_path / "index")]) == 0
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert serve_index.main([str(tmp_path / "index"), "--port", str(port)]) == 2
+        assert index.serve([str(tmp_path / "index"), "--port", str(port)]) == 2
     assert re.search(rf"error: cannot serve at 127.0.0.1:{port}: .*; name another with", capsys.readouterr().err)
-    assert serve_index.main([str(tmp_path / "index"), "--port", "70000"]) == 2
+    assert index.serve([str(tmp_path / "index"), "--port", "70000"]) == 2
     assert re.search("cannot serve at .*:70000: ", capsys.readouterr().err)
 
 
@@ -156,8 +156,8 @@ def test_runs_that_have_ended_stand_side_by_side(tmp_path: Path, capsys: Capture
     runs = [str(training_run(tmp_path / str(seed), seed=seed, share=share)) for seed, share in ((0, 0.9), (1, 0.7))]
     assert report.main(runs) == 0
     said = capsys.readouterr().out
-    assert said.startswith("|  | seed 0 | seed 1 | mean | spread |\n")
-    assert "| share of the oracle's reward | 90.0% | 70.0% | 80.0% | 20.0% |" in said
+    assert said.startswith("The test\n\n| run | of the oracle's reward | held-out reward | right | ¢ a task |\n")
+    assert "| 1 | 70.0% (64.0% to 77.0%) | 0.600 | 64.0% | 3.10 |" in said
     (tmp_path / "metrics.jsonl").touch()
     assert report.main([*runs, str(tmp_path)]) == 0
     assert f"{tmp_path} has not come to its report yet" in capsys.readouterr().err

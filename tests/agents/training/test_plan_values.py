@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from toolorchestra.agents.evaluation.heldout import played
+from toolorchestra.agents.policies import plans
 from toolorchestra.agents.policies.plans import (
     MOST_PROGRAMS,
     PATIENCE,
@@ -127,6 +128,13 @@ def test_a_patient_plan_searches_until_nothing_is_missing() -> None:
         assert not any(text.startswith(NOTHING_MISSING) for text in told[:-1])
         failed_between += any(text.startswith(NOTHING_NEW) for text in told[:-1])
     assert failed_between > 3
+
+
+def test_patience_ends_a_search_that_does_not_find_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "PATIENCE", 2)
+    told = searched_until(UNTIL_NOTHING_MISSING, range(30))
+    assert max(map(len, told)) == 2
+    assert any(not texts[-1].startswith(NOTHING_MISSING) for texts in told)
 
 
 def test_nobody_searches_where_nothing_is_needed() -> None:

@@ -20,11 +20,10 @@ from toolorchestra.agents.configuration.config import ModelConfig, WarmStart
 from toolorchestra.agents.rollouts.grpo import Grpo, Measure, TokenSequence, Trajectory, training_batch
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
-from toolorchestra.agents.training.choice_metrics import Choices, choices, rewriting, warnings
 from toolorchestra.agents.training.demonstrations import recorded
 from toolorchestra.agents.training.metrics import Progress, read
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
-from toolorchestra.agents.training.step_log import StepTimes, log_step
+from toolorchestra.agents.training.step_log import Choices, StepTimes, choices, log_step, rewriting, warnings
 from toolorchestra.agents.training.trainer import collect_groups
 from toolorchestra.agents.training.training_run import TrainingRun, claimed, open_run
 from toolorchestra.envs.base.errors import ConfigError

@@ -17,8 +17,7 @@ from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.answer_grading import is_right
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Answer
-from toolorchestra.envs.domains.gaia.attachments import text_of
-from toolorchestra.envs.domains.gaia.source import GaiaSource
+from toolorchestra.envs.domains.gaia.source import GaiaSource, text_of
 from toolorchestra.envs.tools.backends import Backing, read
 
 ID = "ToolOrchestra/GAIA-v0"
