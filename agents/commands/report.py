@@ -17,6 +17,7 @@ import tyro
 
 from toolorchestra.agents.commands.console import DONE, command, say, say_aside
 from toolorchestra.agents.evaluation.rows import (
+    PAID,
     RETRIED,
     ROWS,
     latest,
@@ -30,7 +31,9 @@ from toolorchestra.agents.evaluation.summary_tables import as_text
 from toolorchestra.agents.reports import stages
 from toolorchestra.agents.reports.page import PageWritten, write_page, write_page_of_runs
 from toolorchestra.agents.reports.training_data import figures, is_training, read_kept
-from toolorchestra.envs.base.errors import AT_LEAST_ONE, ConfigError, require
+from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, ConfigError, require
+from toolorchestra.envs.money.journal import SpendJournal
+from toolorchestra.envs.money.ledger import unconfirmed_nano_usd
 from toolorchestra.envs.money.prices import NANO, TOOL
 
 
@@ -55,6 +58,7 @@ class ReportOptions:
 
     def __post_init__(self) -> None:
         require(self, AT_LEAST_ONE, "tasks")
+        require(self, NOT_NEGATIVE, *(["paid"] if self.paid is not None else []))
 
 
 def run(given: ReportOptions) -> int:
@@ -97,13 +101,20 @@ def _tables(runs: Sequence[Path], trained: Sequence[Path]) -> None:
 
 
 def reconciled(runs: Sequence[Path], usd: float) -> str:
-    """What a provider's count of the models' dollars says of what nobody has confirmed, in a sentence."""
+    """What a provider's count of the models' dollars says of what nobody has confirmed, in a sentence. What a kill has
+    left in a journal counts too. Of what was paid to learn nobody kept who had counted it."""
     files = [run / name for run in runs for name in (ROWS, RETRIED) if (run / name).is_file()]
     rows = [row for file in files for row in read_rows(file)]
     learnt = sum(nano_usd for run in runs for nano_usd in read_learnt(run).values())
-    most = learnt + sum(row.nano_usd - row.nano_usd_by_role.get(TOOL, 0) for row in rows)
-    sure, paid = most - sum(row.unconfirmed_nano_usd for row in rows), round(usd * NANO)
+    kept = [one for run in runs for some in SpendJournal.left(run / PAID).values() for one in some]
+    left = [charge for charge in kept if charge.usage.role != TOOL]
+    most = learnt + sum(charge.nano_usd for charge in left)
+    most += sum(row.nano_usd - row.nano_usd_by_role.get(TOOL, 0) for row in rows)
+    unread = unconfirmed_nano_usd(left)
+    unread += sum(row.unconfirmed_nano_usd - row.unconfirmed_tool_nano_usd for row in rows)
+    sure, paid = most - learnt - unread, round(usd * NANO)
     known = f"the models' servers counted {sure / NANO:.9f} $, and {(most - sure) / NANO:.9f} $ are unconfirmed"
+    known += " or were paid to learn" if learnt else ""
     if paid < sure:
         return f"{known}; the provider counts {(sure - paid) / NANO:.9f} $ less than its servers did"
     if paid > most:

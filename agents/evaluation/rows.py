@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.ledger import by_price_nano_usd, unconfirmed_nano_usd
-from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, Charge
+from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, TOOL, Charge
 
 Status = Literal["ended", "failed", "cut"]
 """Ended: the outcome is known. Failed: a bug, or an outage that the agent did not cause. Cut: by the run's spend cap.
@@ -76,8 +76,10 @@ class EvaluationRow:
     estimated: int = 0
     """How many charges have estimated tokens."""
     unconfirmed_nano_usd: int = 0
-    """The part of the bill that nobody has confirmed: of requests that went out and were not read to the end, the most
-    that they can have cost."""
+    """The part of the bill that nobody has confirmed: of requests whose replies nobody read to the end, or counted, the
+    most that they can have cost."""
+    unconfirmed_tool_nano_usd: int = 0
+    """What of it is no model's: searches, and calls of other servers."""
     by_price_nano_usd: int = 0
     """What the bill would be by the price sheet alone, where servers told other costs, which are booked; else 0."""
     calls: Mapping[str, int] = field(default_factory=dict)
@@ -176,6 +178,7 @@ def bill_of(charges: Sequence[Charge]) -> dict[str, Any]:
         "tokens": tokens,
         "estimated": sum(charge.usage.estimated for charge in charges),
         "unconfirmed_nano_usd": unconfirmed_nano_usd(charges),
+        "unconfirmed_tool_nano_usd": unconfirmed_nano_usd(one for one in charges if one.usage.role == TOOL),
         "by_price_nano_usd": by_price if (by_price := by_price_nano_usd(charges)) != sum(by_role.values()) else 0,
     }
 
@@ -287,12 +290,13 @@ def row_of(data: Any) -> EvaluationRow:
         said = json.dumps({name: value for name, value in data.items() if name != SEAL}, ensure_ascii=True)
         if data[SEAL] != _seal(said):
             raise ValueError("the line was changed after it was written: put back what it was, or take it out")
-    names = {one.name for one in fields(EvaluationRow)}
-    row = EvaluationRow(**{name: value for name, value in data.items() if name in names})
+    known_names = {one.name for one in fields(EvaluationRow)}
+    row = EvaluationRow(**{name: value for name, value in data.items() if name in known_names})
     known = row.right is None or (type(row.right) in (int, float) and 0 <= row.right <= 1)
     if row.status not in ("ended", "failed", "cut") or not known or (row.status == "ended") != (row.right is not None):
         raise ValueError(f"status {row.status!r} with right {row.right!r}")
-    for nano in (*row.nano_usd_by_role.values(), row.unconfirmed_nano_usd, row.by_price_nano_usd, row.elapsed_ns):
+    names = ("unconfirmed_nano_usd", "unconfirmed_tool_nano_usd", "by_price_nano_usd", "elapsed_ns")
+    for nano in (*row.nano_usd_by_role.values(), *(getattr(row, name) for name in names)):
         if type(nano) is not int or nano < 0:
             raise ValueError(f"money and time are whole numbers from 0 up, got {nano!r:.40}")
     return row

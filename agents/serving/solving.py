@@ -65,6 +65,8 @@ class Asked:
     def __post_init__(self) -> None:
         if not isinstance(self.question, str) or not self.question.strip():
             raise ConfigError(f"a question is a text, got {self.question!r:.60}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise ConfigError(f"seed is a whole number, got {self.seed!r:.60}")
         limits = ("budget_usd", "deadline_seconds")
         require(self, POSITIVE, *(name for name in limits if getattr(self, name) is not None))
 

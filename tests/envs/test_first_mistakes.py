@@ -99,6 +99,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 (lambda: to.load_policy("oracel"), "no policy 'oracel'; valid: "),
 (lambda: to.load_policy(None), "a policy is named by a text or a run's folder, such as 'oracle', got None"),  # type: ignore[arg-type]
 (lambda: to.load_policy("oracle", temprature=1), "Did you mean 'temperature'?"),
+(lambda: to.load_policy("oracle").solve("How many?", seed="3"), "seed is a whole number, got '3'"),
 (lambda: to.load_policy("oracle", env="HLE-v0"), "made by make(id); got 'HLE-v0'"),  # type: ignore[arg-type]
 (lambda: to.load_policy("oracle").act("HLE-v0"), "made by make(id); got 'HLE-v0'"),  # type: ignore[arg-type]
 (lambda: to.compare(), "compare takes folders of evaluations, such as compare('runs/a', 'runs/b'), got ()"),

@@ -13,12 +13,13 @@ import pytest
 
 from tests.agents.evaluation.made_rows import made_row, write_run
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
+from toolorchestra.agents.commands import report
 from toolorchestra.agents.commands.report import reconciled
-from toolorchestra.agents.evaluation.rows import PAID, RETRIED, ROWS, line_of, read_learnt, read_rows
+from toolorchestra.agents.evaluation.rows import LEARNT, PAID, RETRIED, ROWS, line_of, read_learnt, read_rows
 from toolorchestra.agents.evaluation.runs import EvaluationRun
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.journal import SpendJournal
-from toolorchestra.envs.money.prices import NANO, Price, Tokens, Usage
+from toolorchestra.envs.money.prices import NANO, Charge, Price, Tokens, Usage
 
 ROW = {"usd_per_mtok": {"input": 10, "output": 10_000}}
 USED = {"prompt_tokens": 900, "completion_tokens": 200, "total_tokens": 1100}
@@ -104,10 +105,26 @@ def test_a_journal_with_a_torn_end_is_read_and_a_strangers_is_refused(tmp_path: 
 
 def test_a_providers_count_settles_what_is_unconfirmed(tmp_path: Path) -> None:
     sure = made_row("a", nano_usd_by_role={"expert": 5 * NANO, "tool": NANO})
-    unread = made_row("b", nano_usd_by_role={"expert": 3 * NANO}, unconfirmed_nano_usd=2 * NANO)
+    unread = made_row(
+        "b", nano_usd_by_role={"expert": 3 * NANO, "tool": NANO}, unconfirmed_nano_usd=3 * NANO,
+        unconfirmed_tool_nano_usd=NANO,
+    )  # fmt: skip
     write_run(tmp_path, [sure])
     (tmp_path / RETRIED).write_bytes(line_of(unread))
     known = "the models' servers counted 6.000000000 $, and 2.000000000 $ are unconfirmed; "
     assert reconciled([tmp_path], 7) == f"{known}of these 1.000000000 $ were paid, says the provider"
     assert reconciled([tmp_path], 5) == f"{known}the provider counts 1.000000000 $ less than its servers did"
     assert reconciled([tmp_path], 9).startswith(f"{known}the provider counts 1.000000000 $ more than can be: ")
+    # What a kill has left counts, and of what was paid to learn nobody kept who had counted it.
+    journal = SpendJournal(tmp_path / PAID)
+    journal.sent(Charge(Usage("m", "expert", unconfirmed=True), "", NANO, "s"))
+    journal.booked(Charge(Usage("m", "expert"), "", NANO, "s"))
+    (tmp_path / LEARNT).write_text(f'{{"player": ["e", "s", "knn"], "nano_usd": {NANO}}}\n')
+    known = "the models' servers counted 7.000000000 $, and 4.000000000 $ are unconfirmed or were paid to learn; "
+    assert reconciled([tmp_path], 8) == f"{known}of these 1.000000000 $ were paid, says the provider"
+
+
+@pytest.mark.parametrize("paid", ["nan", "-1", "inf"])
+def test_what_no_provider_counts_is_refused(paid: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["run", "--paid", paid]) == 2
+    assert "paid must be a number from 0 up" in capsys.readouterr().err
