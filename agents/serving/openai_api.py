@@ -201,6 +201,7 @@ def part_of(now: Solution, before: Solution | None) -> Solution:
     return replace(
         now,
         usd=round(now.usd - before.usd, 9),
+        unconfirmed_usd=round(now.unconfirmed_usd - before.unconfirmed_usd, 9),
         usd_by_role={role: round(usd - before.usd_by_role.get(role, 0.0), 9) for role, usd in now.usd_by_role.items()},
         seconds=now.seconds - before.seconds,
         calls={name: more for name, count in now.calls.items() if (more := count - before.calls.get(name, 0))},
@@ -224,6 +225,7 @@ def usage_of(solution: Solution) -> dict[str, Any]:
         "seconds": solution.seconds,
         "ended": solution.ended,
         "savings_estimate_usd": solution.savings_usd,
+        **({"cost_unconfirmed": solution.unconfirmed_usd} if solution.unconfirmed_usd else {}),
         **({"right": solution.right} if solution.right is not None else {}),
     }
 

@@ -100,6 +100,9 @@ class Solution:
     failure: str = ""
     right: float | None = None
     """Whether it is right, where that is known: for the questions of simulated worlds."""
+    unconfirmed_usd: float = 0.0
+    """The part of `usd` that nobody has confirmed: the most that replies may have cost that nobody read to the end, or
+    counted."""
     savings_usd: float | None = None
     """An estimate: what the answering call's tokens would have cost at the most expensive answerer, less `usd`."""
 
@@ -179,6 +182,7 @@ class Solving:
             row,
             one_line(failure)[:FAILURE_CHARACTERS],
             None if value != value else value,
+            ledger.unconfirmed_nano_usd / NANO,
             _savings(episode),
         )
 

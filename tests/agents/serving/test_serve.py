@@ -315,6 +315,15 @@ def test_a_client_that_reads_a_byte_now_and_then_holds_nobody_up_and_is_billed_a
         assert (account.spent, account.held) == (3 * 10_100_000, 0)
 
 
+def test_an_answer_says_what_of_its_cost_nobody_has_confirmed(tmp_path: Path) -> None:
+    uncounted = ServerReply("<answer>Paris</answer>", usage=False)
+    with running_over(lambda asked: uncounted if len(asked.text) % 2 else PARIS, tmp_path, ALWAYS) as (server, _):
+        told = [server.ask(ALWAYS, f"{CAPITAL}{more}", **ANSWER_ALONE).json()["usage"] for more in ("", " ")]
+    sure, unsure = sorted(told, key=lambda one: "cost_unconfirmed" in one)
+    assert "cost_unconfirmed" not in sure
+    assert 0.009 < unsure["cost_unconfirmed"] < unsure["cost"] < 0.015  # up to the thousand tokens that it may have
+
+
 def test_what_was_recorded_is_served_again_with_no_expert_behind(tmp_path: Path) -> None:
     told = []
     for mode in ("record", "replay"):
