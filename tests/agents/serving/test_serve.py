@@ -19,6 +19,7 @@ import toolorchestra as to
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.support.served import ADD, ANSWER_ALONE, BACKENDS, PARIS, ServedPolicies, running, running_over
 from toolorchestra.agents.commands.serve import ServeOptions, check
+from toolorchestra.agents.serving import service
 from toolorchestra.agents.serving.accounts import new_key
 from toolorchestra.envs.outcomes.recording_forms import read as read_outcomes
 from toolorchestra.envs.tools import ToolContext
@@ -413,13 +414,15 @@ def test_one_policy_answers_questions_in_python_and_plays_in_evaluate(tmp_path: 
             policy.close()
 
 
-def test_rated_traffic_can_be_fitted(tmp_path: Path) -> None:
+def test_rated_traffic_can_be_fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_FILE_BYTES", 1)  # a file for each request
     with running_over(lambda asked: PARIS, tmp_path, ALWAYS) as (server, _):
         for number in range(4):
             about = {"metadata": {"subject": "maps" if number else "seas"}}
             answer = server.ask(ALWAYS, f"Capital of country {number}?", **about, **ANSWER_ALONE).json()
             if number < 3:
                 httpx.post(f"{server.url}/v1/feedback", json={"id": answer["id"], "right": number > 0})
+    assert len([*(tmp_path / "out").glob("trajectories-*.jsonl")]) == 4
     found = read_outcomes("trajectories", tmp_path / "out")
     assert sorted(found.success) == [0.0, 1.0, 1.0]
     assert list(found.models) == ["gpt-5"]
