@@ -64,16 +64,16 @@ class DoorSource:
         return Scene(DoorWorld(self._toolbox, self._wait), sheet, {"task_id": task_id})
 
 
-def demonstrations(path: Path) -> Path:
-    """Both doors, equally often: who learns from them opens either."""
+def demonstrations(path: Path, thought: str = "") -> Path:
+    """Both doors, equally often, each turn behind this thought: who learns from them opens either."""
     lines = []
     for side in SIDES:
         said = [
             {"role": "system", "content": DoorWorld.system},
             {"role": "user", "content": "Open a door."},
-            {"role": "assistant", "content": render_call("open", {"side": side})},
+            {"role": "assistant", "content": thought + render_call("open", {"side": side})},
             {"role": "tool", "content": GOLD if side == "right" else DUST},
-            {"role": "assistant", "content": "done"},
+            {"role": "assistant", "content": thought + "done"},
         ]
         tools = [Tool("open", "Opens a door.", _SCHEMA, _open).schema]
         lines.append(json.dumps({"messages": said, "tools": tools}))

@@ -1,9 +1,11 @@
 """A whole small run over an adapter, sampled by vLLM and by the local sampler: do both learn alike?
 
 .venv-vllm/bin/python -m tests.vllm.learning --seeds 0 1 2
+.venv-vllm/bin/python -m tests.vllm.learning --seeds 0 1 2 --thinking
 
 A tiny model imitates either of two doors, with all weights. Then GRPO trains an adapter over it, which is handed over
-after each step, in episodes of several turns.
+after each step, in episodes of several turns. With --thinking it thinks in each turn, and its chat template leaves out
+earlier thoughts: then each turn is a sequence of its own, and what was cached of the one before ends at its thought.
 """
 
 from __future__ import annotations
@@ -18,24 +20,34 @@ from pathlib import Path
 
 from tests.vllm.test_vllm_training import CONFIG, MODEL, PARAMS, ROLLOUTS, accuracy, imitate, jobs
 from toolorchestra.agents.engines.base import LossParams
+from toolorchestra.agents.engines.tiny import TEMPLATE, load_tokenizer
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, training_batch
-from toolorchestra.agents.rollouts.rollout import Rollouts
+from toolorchestra.agents.rollouts.rollout import Chat, Rollouts
 from toolorchestra.agents.training.build import build
 
 STEPS, LAST, RATE = 12, 3, 2e-3
 """The last steps are what is compared: their share of gold."""
 
 
-def base(folder: Path) -> Path:
+THOUGHT = "<think>\nleft, right\n</think>\n\n"
+FORGETS = TEMPLATE.replace("{{ m['content'] }}<|im_end|>", "{{ m['content'].split('</think>')[-1] }}<|im_end|>")
+"""The tiny model's template, without the thoughts of earlier turns."""
+
+
+def base(folder: Path, *, thinks: bool) -> Path:
     """A model that opens either door, as transformers keep it."""
-    engine, chat = build(replace(CONFIG, model=replace(MODEL, sampler="local")))
-    imitate(engine, chat, folder)
+    engine, _ = build(replace(CONFIG, model=replace(MODEL, sampler="local")))
+    tokenizer = load_tokenizer()
+    if thinks:
+        tokenizer.chat_template = FORGETS
+    chat = Chat(tokenizer)
+    imitate(engine, chat, folder, THOUGHT if thinks else "")
     engine.model.save_pretrained(folder / "base")
     chat.tokenizer.save_pretrained(folder / "base")
     return folder / "base"
 
 
-def curve(path: Path, sampler: str, seed: int) -> list[float]:
+def curve(path: Path, sampler: str, seed: int, *, thinks: bool) -> list[float]:
     """The share of gold by step."""
     model = replace(MODEL, path=str(path), sampler=sampler, lora_rank=8)
     engine, chat = build(replace(CONFIG, model=model, seed=seed), say=lambda _: None)
@@ -43,6 +55,7 @@ def curve(path: Path, sampler: str, seed: int) -> list[float]:
     try:
         for step in range(STEPS):
             got = rollouts.collect(jobs(100 * seed + step))
+            assert not thinks or statistics.fmean(len(t.sequences) for t in got) > 1.5, "no turn forgot its thought"
             seen.append(accuracy(got))
             groups = [Group(got[i : i + ROLLOUTS]) for i in range(0, len(got), ROLLOUTS)]
             found = engine.train(training_batch(groups, Grpo(AdvantageParams())).data, LossParams(), RATE)
@@ -63,13 +76,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--samplers", nargs="+", default=["vllm", "local"])
+    parser.add_argument("--thinking", action="store_true")
     given = parser.parse_args()
     ends: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as place:
-        path = base(Path(place))
+        path = base(Path(place), thinks=given.thinking)
         for seed in given.seeds:
             for sampler in given.samplers:
-                seen = curve(path, sampler, seed)
+                seen = curve(path, sampler, seed, thinks=given.thinking)
                 ends.setdefault(sampler, []).append(statistics.fmean(seen[-LAST:]))
                 print(f"| {sampler} | {seed} | {' | '.join(f'{share:.2f}' for share in seen)} |", flush=True)
     if len(ends) > 1:

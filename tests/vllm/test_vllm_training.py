@@ -40,9 +40,9 @@ def made() -> Iterator[tuple[Any, Chat]]:
     assert not [c for pid, c in children().items() if pid not in others and ("VLLM" in c or c.startswith("Z"))]
 
 
-def imitate(engine: Any, chat: Chat, folder: Path) -> None:
+def imitate(engine: Any, chat: Chat, folder: Path, thought: str = "") -> None:
     """Learn to open either door."""
-    data = recorded(chat, demonstrations(folder / "doors.jsonl"))
+    data = recorded(chat, demonstrations(folder / "doors.jsonl", thought))
     for step in range(70):
         engine.train(data, LossParams("cross_entropy"), 3e-3 * min(1.0, (step + 1) / 10))
 
