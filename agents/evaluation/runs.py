@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,7 +41,7 @@ from toolorchestra.agents.evaluation.run_files import (
 from toolorchestra.agents.evaluation.trials import ContestPlay, Trial
 from toolorchestra.agents.policies.base import Player, unreal
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.files import append_line, write_json, write_whole
+from toolorchestra.envs.base.files import append_line, keep_lines, write_json, write_whole
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.journal import SpendJournal
@@ -183,7 +182,7 @@ class EvaluationRun:
         are played again; what they cost was paid. Lines that a kill tore go."""
         assert self.folder is not None
         aside = self.folder / RETRIED
-        _rewrite(aside, lambda row: True)
+        keep_lines(aside, lambda row: isinstance(row, Mapping))
         self.rows = {row.key: row for row in there if row.status == "ended"}
         for row in self.rows.values():
             self._count(row)
@@ -194,7 +193,7 @@ class EvaluationRun:
                 append_line(aside, line_of(row))
         self._write_rows()
         kept = {tuple(key) for key in self.rows}
-        _rewrite(self.folder / TRAJECTORIES, lambda row: tuple(row.get("key", ())) in kept)
+        keep_lines(self.folder / TRAJECTORIES, lambda row: tuple(row["key"]) in kept)
 
     def _take_up_paid(self, contests: Sequence[Contest]) -> None:
         """Begin the journal of what is paid; what a kill has left there is kept as plays that were broken off."""
@@ -336,25 +335,6 @@ class EvaluationRun:
         """Play what the contest still lacks. `watch` is told of each row. Raises ConfigError, when all that had begun
         has ended, where a setting turns out to be wrong that would fail every trial."""
         await ContestPlay(self, contest, at_once, watch).play()
-
-
-def _rewrite(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Keep some lines of a file, in one move: a kill leaves the old file or the new one. A line that cannot be read
-    goes."""
-    if not path.is_file():
-        return
-    fresh = path.with_suffix(".new")
-    with path.open("rb") as old, fresh.open("wb") as new:
-        for line in old:
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(row, Mapping) and keep(row):
-                new.write(line)
-        new.flush()
-        os.fsync(new.fileno())
-    fresh.replace(path)
 
 
 def _answered(plays: Sequence[EvaluationRow]) -> int:

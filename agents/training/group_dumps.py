@@ -7,7 +7,6 @@ second of the steps it has.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,8 @@ from toolorchestra.agents.rollouts.grpo import (
     RewardBreakdown,
     TrainingBatch,
 )
-from toolorchestra.envs.base.files import append_line
+from toolorchestra.agents.training import metrics
+from toolorchestra.envs.base.files import append_line, keep_lines
 from toolorchestra.envs.wrappers.record import trajectory_line
 
 ROLLOUTS = "rollouts.jsonl"
@@ -57,7 +57,7 @@ def write(
 
 def rewind(folder: Path, step: int) -> None:
     """Drop what stands there of this step and later ones, which a resumed run makes again, and torn lines."""
-    _rewrite(folder / ROLLOUTS, lambda dumped: dumped < step)
+    keep_lines(folder / ROLLOUTS, lambda row: _step_of(row) < step)
 
 
 def _lines(step: int, place: int, group: Group, batch: TrainingBatch, config: TrainConfig) -> list[dict[str, Any]]:
@@ -111,26 +111,14 @@ def why_left_out(
 
 def _make_room(path: Path, most: int) -> None:
     while path.is_file() and path.stat().st_size > most:
-        with path.open("rb") as file:
-            steps = sorted({step for line in file if (step := _step_of(line)) is not None})
-        kept = set(steps[::2]) if len(steps) > 1 else set()
-        _rewrite(path, kept.__contains__)
+        _halve(path)
 
 
-def _rewrite(path: Path, keep: Callable[[int], bool]) -> None:
-    """Rewrite in one move: a kill leaves the old file or the new one."""
-    if not path.is_file():
-        return
-    fresh = path.with_suffix(".new")
-    with path.open("rb") as old, fresh.open("wb") as new:
-        new.writelines(line for line in old if (step := _step_of(line)) is not None and keep(step))
-    fresh.replace(path)
+def _halve(path: Path) -> None:
+    steps = sorted({_step_of(row) for row in metrics.read(path)})
+    kept = set(steps[::2]) if len(steps) > 1 else set()
+    keep_lines(path, lambda row: _step_of(row) in kept)
 
 
-def _step_of(line: bytes) -> int | None:
-    """None of a line that a crash tore."""
-    try:
-        row: Mapping[str, Any] = json.loads(line)
-        return int(row["training"]["step"])
-    except (ValueError, TypeError, LookupError):
-        return None
+def _step_of(row: Mapping[str, Any]) -> int:
+    return int(row["training"]["step"])

@@ -9,10 +9,10 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -51,6 +51,22 @@ def append_line(path: Path, line: bytes, *, durable: bool = False) -> None:
             raise OSError(f"{path}: {written} of {len(line)} bytes of a line were written; is the disk full?")
         if durable:
             os.fsync(file.fileno())
+
+
+def keep_lines(path: Path, keep: Callable[[Any], bool]) -> None:
+    """Keep the lines of a file of JSON of which `keep` says so, in one move: a kill leaves the old file or the new one.
+    A line that cannot be read, or of which `keep` cannot tell, goes."""
+    if not path.is_file():
+        return
+    fresh = path.with_suffix(".new")
+    with path.open("rb") as old, fresh.open("wb") as new:
+        for line in old:
+            with contextlib.suppress(ValueError, TypeError, LookupError):
+                if keep(json.loads(line)):
+                    new.write(line)
+        new.flush()
+        os.fsync(new.fileno())
+    fresh.replace(path)
 
 
 def _end_last_line(file: IO[bytes], data: bytes) -> None:
