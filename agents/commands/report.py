@@ -2,8 +2,8 @@
 
 Runs of training stand beside each other in one table, and each evaluation has its own. Each run gets a page.html, made
 of what its folder holds: no model is asked. With --stages, the test tasks of training runs are played by the model as
-it was before any training, after its supervised start, and by the best checkpoint; and by baselines. What was played is
-kept in report/stages.json of the run, and is not played again.
+it was before reinforcement learning, and by the best checkpoint; and by baselines. What was played is kept in
+report/stages.json of the run, and is not played again.
 """
 
 from __future__ import annotations

@@ -104,14 +104,14 @@ def stages_of(folder: Path, tasks: int, *, again: bool, say: Say) -> StagesPlaye
 
 
 def _checkpoints(folder: Path, best: Path) -> dict[str, Path | None]:
-    """Checkpoints by stage, as far as the run has them. Before training there is none."""
-    made: dict[str, Path | None] = {BEFORE: None}
+    """Checkpoints by stage: where reinforcement learning began, and where it ended. A run without a supervised start
+    began with the model itself."""
+    if not config_of(best).warm_start.steps:
+        return {BEFORE: None, TRAINED: best}
     warm = folder / "checkpoints" / "step-000000"
-    if config_of(best).warm_start.steps:
-        if not warm.is_dir() or checkpoint.check(warm):
-            raise ConfigError(f"{warm} is gone or damaged; the weights after the supervised start are played from it")
-        made[WARM] = warm
-    return made | {TRAINED: best}
+    if not warm.is_dir() or checkpoint.check(warm):
+        raise ConfigError(f"{warm} is gone or damaged; the weights after the supervised start are played from it")
+    return {WARM: warm, TRAINED: best}
 
 
 def _played(config: TrainConfig, checkpoints: Mapping[str, Path | None], tasks: int, say: Say) -> StagesPlayed:

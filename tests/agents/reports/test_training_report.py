@@ -15,10 +15,10 @@ import pytest
 from tests.agents.evaluation.test_heldout import CHAT, HLE, SAME, Silent
 from tests.agents.reports.test_page import parts
 from tests.agents.training.test_trainer import COLD
-from tests.agents.training.trained_models import write_run
+from tests.agents.training.trained_models import WHOLE, write_run
 from tests.paths import REPOSITORY
 from toolorchestra.agents.commands import report
-from toolorchestra.agents.configuration.config import EnvMix, ModelConfig
+from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, WarmStart
 from toolorchestra.agents.engines.base import Datum, LossParams, Sample, SamplingParams
 from toolorchestra.agents.reports import stages as of_stages
 from toolorchestra.agents.reports.stages import StagesPlayed, TaskResult, as_markdown, stages_of, together
@@ -182,16 +182,16 @@ def stages(run: Path, again: bool = False) -> StagesPlayed:
 def test_every_stage_and_every_fixed_player_plays_the_same_tasks(made: tuple[Path, StagesPlayed]) -> None:
     run, played = made
     assert list(played.plays) == [
-        *("before training", "supervised start", "trained"),
+        *("supervised start", "trained"),
         *("cheapest", "strongest", "cascade", "oracle"),
     ]
-    assert played.stages == ["before training", "supervised start", "trained"]
+    assert played.stages == ["supervised start", "trained"]
     assert {len(plays) for plays in played.plays.values()} == {len(played.preferences)} == {4}  # two worlds
     strongest, cheapest = ([p and p.cents for p in played.plays[name]] for name in ("strongest", "cheapest"))
     assert strongest != cheapest
     # Models of random weights all talk alike; so what was loaded is compared, and not what it said.
     loaded = json.loads((run / "report" / "stages.json").read_text())["made_of"]["checkpoints"]
-    assert len(set(loaded.values())) == 3
+    assert len(set(loaded.values())) == 2
 
 
 def test_what_was_played_is_read_and_not_played_again(
@@ -214,6 +214,11 @@ def test_weights_that_are_gone_are_told(run: Path) -> None:
     shutil.rmtree(run / "checkpoints" / "step-000000")
     with pytest.raises(ConfigError, match="supervised start are played from it"):
         stages(run)
+
+
+def test_a_run_without_a_supervised_start_began_with_the_model_itself(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", replace(WHOLE, warm_start=WarmStart(steps=0)))
+    assert stages(run).stages == ["before training", "trained"]
 
 
 def test_the_command_prints_each_run_and_both_together(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
