@@ -64,7 +64,8 @@ def factory_for(policy: str, env: ChosenEnv | None = None, **more: Any) -> Episo
     HLE-v0."""
     trained = as_trained(trained_on(policy))
     chosen = env or (trained[0] if trained else ChosenEnv(full_id("HLE-v0"), {}))
-    return factory(**{**spec_of(chosen.env_id).kwargs, "preference": "none", **chosen.arguments, **more})
+    split = {"split": "test"} if policy in FITTED else {}  # of questions from outside none is a train task
+    return factory(**{**spec_of(chosen.env_id).kwargs, "preference": "none", **split, **chosen.arguments, **more})
 
 
 def tell_difference(policy: str, env_id: str, made: EpisodeFactory) -> None:

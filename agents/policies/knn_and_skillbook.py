@@ -118,9 +118,7 @@ async def fitted(
     """The fit for an environment: of this process, of the folder, or made now by playing. One with plays that failed is
     kept by this process alone. A folder also keeps each play as it ends, so that none is paid for twice where the
     learning is broken off. Raises Outage where the spend cap ended it."""
-    train = training(factory)
-    name = _digest(train, seed, options.fit_tasks)
-    path = Path(options.fit_folder) / f"fit-{name}.json" if options.fit_folder else None
+    train, name, path = _kept_at(factory, seed, options)
     if name not in _KNOWN:
         _KNOWN[name] = (
             _read(path) if path and path.is_file() else await _made(train, seed, options, name, _Plays(path, book))
@@ -129,6 +127,13 @@ async def fitted(
         _write(path, _KNOWN[name])
         path.with_suffix(PLAYS).unlink(missing_ok=True)
     return _KNOWN[name]
+
+
+def _kept_at(factory: EpisodeFactory, seed: int, options: PlayerOptions) -> tuple[EpisodeFactory, str, Path | None]:
+    """The train tasks, and the name and the file of what they teach."""
+    train = training(factory)
+    name = _digest(train, seed, options.fit_tasks)
+    return train, name, Path(options.fit_folder) / f"fit-{name}.json" if options.fit_folder else None
 
 
 def training(factory: EpisodeFactory) -> EpisodeFactory:
@@ -359,6 +364,17 @@ class FittedPlayer:
         self._learning = asyncio.Lock()
         self.book: Book = lambda _nano_usd: None
         self._chosen: dict[tuple[str, int, str, tuple[str, ...]], Plan] = {}
+
+    def require_learnt(self) -> None:
+        """Raise ConfigError where a first answer would have to pay real models for plays of train tasks, beside all
+        limits of who asks."""
+        _, name, path = _kept_at(self._factory, self._seed, self._options)
+        if not (self.simulated or name in _KNOWN or (path is not None and path.is_file())):
+            raise ConfigError(
+                f"{self.name} learns from plays of {self._options.fit_tasks} train tasks first, which real models are "
+                f"paid for; have it learn in an evaluation, and load it with what that kept: "
+                f'load_policy({self.name!r}, backends=..., fit_folder="RUN/fit")'
+            )
 
     async def prepare(self) -> Fit:
         """Learn, unless that is done; what was learnt, with its cost."""

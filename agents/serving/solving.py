@@ -191,6 +191,8 @@ class QuestionSolver:
     """Plays questions with one policy, any number at once, on one event loop."""
 
     def __init__(self, factory: EpisodeFactory, player: Player) -> None:
+        """Raises ConfigError for a player that would have to learn first, from real models."""
+        getattr(player, "require_learnt", lambda: None)()
         self.factory, self.player = factory, player
         self._gates = Gates()
         self._asks: Asks | None = factory.source if isinstance(factory.source, Asks) else None

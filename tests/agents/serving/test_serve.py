@@ -19,6 +19,7 @@ import toolorchestra as to
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.support.served import ADD, ANSWER_ALONE, BACKENDS, PARIS, ServedPolicies, running, running_over
 from toolorchestra.agents.commands.serve import ServeOptions, check
+from toolorchestra.agents.policies import knn_and_skillbook
 from toolorchestra.agents.serving import service
 from toolorchestra.agents.serving.accounts import new_key
 from toolorchestra.envs.outcomes.recording_forms import read as read_outcomes
@@ -323,6 +324,28 @@ def test_an_answer_says_what_of_its_cost_nobody_has_confirmed(tmp_path: Path) ->
     sure, unsure = sorted(told, key=lambda one: "cost_unconfirmed" in one)
     assert "cost_unconfirmed" not in sure
     assert 0.009 < unsure["cost_unconfirmed"] < unsure["cost"] < 0.015  # up to the thousand tokens that it may have
+
+
+def test_a_router_that_would_pay_to_learn_first_answers_nobody(tmp_path: Path) -> None:
+    """Its plays of train tasks would be in no budget, and on no key's account."""
+    with Loopback(lambda asked: PARIS) as expert:
+        file = tmp_path / "b.toml"
+        file.write_text(BACKENDS.format(url=expert.base_url))
+        with pytest.raises(to.ConfigError, match="learns from plays of 60 train tasks first, which real models"):
+            to.load_policy("knn", backends=file).solve(CAPITAL, budget_usd=0.05)
+        with (
+            pytest.raises(to.ConfigError, match="skillbook learns"),
+            running(tmp_path, "skillbook", backends=str(file)),
+        ):
+            pass
+        assert not expert.seen
+        learns = {"backends": str(file), "player": ["fit_tasks=2"]}
+        to.evaluate("HLE-v0", "knn", tasks=1, out=tmp_path / "run", **learns)
+        knn_and_skillbook._KNOWN.clear()
+        before = len(expert.seen)
+        knn = to.load_policy("knn", backends=file, fit_tasks=2, fit_folder=str(tmp_path / "run" / "fit"))
+        assert knn.solve(CAPITAL, budget_usd=0.5).calls
+        assert len(expert.seen) - before < 10
 
 
 def test_what_was_recorded_is_served_again_with_no_expert_behind(tmp_path: Path) -> None:
