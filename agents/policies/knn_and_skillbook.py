@@ -386,6 +386,7 @@ class FittedPlayer:
     async def move(self, episode: Episode) -> Move:
         """Follow the plan that was chosen for this episode."""
         if self._known is None:
+            self.require_learnt()
             await self.prepare()
         return unasked(follow(self._plan(episode), episode), episode, simulated=self.simulated)
 

@@ -338,6 +338,10 @@ def test_a_router_that_would_pay_to_learn_first_answers_nobody(tmp_path: Path) -
             running(tmp_path, "skillbook", backends=str(file)),
         ):
             pass
+        env = to.make("HLE-v0", backends=str(file), split="test")
+        env.reset(seed=0)
+        with pytest.raises(to.ConfigError, match="knn learns"):
+            to.load_policy("knn").act(env)
         assert not expert.seen
         learns = {"backends": str(file), "player": ["fit_tasks=2"]}
         to.evaluate("HLE-v0", "knn", tasks=1, out=tmp_path / "run", **learns)
