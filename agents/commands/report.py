@@ -8,7 +8,7 @@ report/stages.json of the run, and is not played again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,8 @@ from toolorchestra.agents.evaluation.rows import (
     PAID,
     RETRIED,
     ROWS,
+    EvaluationRow,
+    grouped,
     latest,
     read_learnt,
     read_manifest,
@@ -103,16 +105,14 @@ def _tables(runs: Sequence[Path], trained: Sequence[Path]) -> None:
 def reconciled(runs: Sequence[Path], usd: float) -> str:
     """What a provider's count of the models' dollars says of what nobody has confirmed, in a sentence. What a kill has
     left in a journal counts too. Of what was paid to learn nobody kept who had counted it."""
-    files = [run / name for run in runs for name in (ROWS, RETRIED) if (run / name).is_file()]
-    rows = [row for file in files for row in read_rows(file)]
+    rows = [row for run in runs for row in _played(run)]
     learnt = sum(nano_usd for run in runs for nano_usd in read_learnt(run).values())
     kept = [one for run in runs for some in SpendJournal.left(run / PAID).values() for one in some]
     left = [charge for charge in kept if charge.usage.role != TOOL]
-    most = learnt + sum(charge.nano_usd for charge in left)
-    most += sum(row.nano_usd - row.nano_usd_by_role.get(TOOL, 0) for row in rows)
     unread = unconfirmed_nano_usd(left)
+    sure, paid = sum(charge.nano_usd for charge in left) - unread + sum(map(_counted, runs)), round(usd * NANO)
     unread += sum(row.unconfirmed_nano_usd - row.unconfirmed_tool_nano_usd for row in rows)
-    sure, paid = most - learnt - unread, round(usd * NANO)
+    most = sure + unread + learnt
     known = f"the models' servers counted {sure / NANO:.9f} $, and {(most - sure) / NANO:.9f} $ are unconfirmed"
     known += " or were paid to learn" if learnt else ""
     if paid < sure:
@@ -121,6 +121,25 @@ def reconciled(runs: Sequence[Path], usd: float) -> str:
         more = f"{(paid - most) / NANO:.9f} $ more than can be: was the key used elsewhere, or is a price another?"
         return f"{known}; the provider counts {more}"
     return f"{known}; of these {(paid - sure) / NANO:.9f} $ were paid, says the provider"
+
+
+def _played(run: Path) -> list[EvaluationRow]:
+    return [row for name in (ROWS, RETRIED) if (run / name).is_file() for row in read_rows(run / name)]
+
+
+def _counted(run: Path) -> int:
+    """Nano-dollars that the servers of a run's models have counted. With a cache the plays of a trial are billed the
+    same replies again."""
+    asked = read_manifest(run).get("asked")
+    together = max if isinstance(asked, Mapping) and asked.get("cache") else sum
+    plays = grouped(_played(run), lambda row: row.key)
+    return sum(
+        together(
+            row.nano_usd - row.nano_usd_by_role.get(TOOL, 0) - row.unconfirmed_nano_usd + row.unconfirmed_tool_nano_usd
+            for row in some
+        )
+        for some in plays.values()
+    )
 
 
 def _stages(given: ReportOptions, trained: Sequence[Path]) -> None:

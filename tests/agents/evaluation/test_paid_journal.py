@@ -115,6 +115,11 @@ def test_a_providers_count_settles_what_is_unconfirmed(tmp_path: Path) -> None:
     assert reconciled([tmp_path], 7) == f"{known}of these 1.000000000 $ were paid, says the provider"
     assert reconciled([tmp_path], 5) == f"{known}the provider counts 1.000000000 $ less than its servers did"
     assert reconciled([tmp_path], 9).startswith(f"{known}the provider counts 1.000000000 $ more than can be: ")
+    # With a cache a trial that was played again is billed the same replies again.
+    write_run(tmp_path / "cached", [sure])
+    (tmp_path / "cached" / RETRIED).write_bytes(line_of(made_row("a", nano_usd_by_role={"expert": 4 * NANO})))
+    (tmp_path / "cached" / "manifest.json").write_text('{"asked": {"cache": "c.jsonl"}}')
+    assert reconciled([tmp_path / "cached"], 5).startswith("the models' servers counted 5.000000000 $, and 0.0")
     # What a kill has left counts, and of what was paid to learn nobody kept who had counted it.
     journal = SpendJournal(tmp_path / PAID)
     journal.sent(Charge(Usage("m", "expert", unconfirmed=True), "", NANO, "s"))
