@@ -88,6 +88,8 @@ class MakeOptions:
     """Tasks outside these shares of passed tries are dropped."""
     reader: str = ""
     """A second reader, which solves tasks from the text alone: openai:NAME, or author for the model of --model."""
+    reword: str = ""
+    """Model that says requests in more ways, tried by the oracle: openai:NAME, standin:SPEC, or author."""
     reader_tasks: int = 40
     """How many tasks it reads, spread evenly, three times each; 0: all."""
     spend_cap: float | None = None
@@ -113,8 +115,9 @@ class MakeOptions:
             raise ConfigError("a domain on a subject needs a place: --out DIR")
         if self.spec is not None and self.model:
             raise ConfigError(f"{self.what} is a spec, which no model writes; leave --model out, or describe a subject")
-        if self.reader == AUTHOR_READS and not self.model:
-            raise ConfigError("--reader author takes the model of --model, and there is none")
+        for option in ("reader", "reword"):
+            if getattr(self, option) == AUTHOR_READS and not self.model:
+                raise ConfigError(f"--{option} author takes the model of --model, and there is none")
         named([name for name in self.solvers if ":" not in name])
 
     @property
@@ -168,14 +171,14 @@ async def _made(run: pipeline.SynthesisRun) -> pipeline.Made:
     try:
         return await pipeline.make(run)
     finally:
-        for one in (run.author, run.reader, *run.solvers):
+        for one in (run.author, run.reader, run.reworder, *run.solvers):
             if isinstance(one, LlmAuthor | ModelSolver):
                 await one.paid_model.close()
 
 
 def _models(given: MakeOptions, folder: Path) -> dict[str, PaidModel]:
     """The models that are named, over one journal, one cap and one sheet, which has the prices of all of them."""
-    wanted = [one for one in (given.model, given.reader) if one not in ("", AUTHOR_READS)]
+    wanted = [one for one in (given.model, given.reader, given.reword) if one not in ("", AUTHOR_READS)]
     wanted += [one for one in given.solvers if ":" in one]
     silent = given.replay is not None
     loaded = {
@@ -199,13 +202,15 @@ def _run(
         tasks=given.tasks, seed=given.seed, evolve=given.evolve, band=Band(*given.band, given.k),
         rounds=given.rounds, reader_tasks=given.reader_tasks,
     )  # fmt: skip
-    beside = {"reader": given.reader, "solvers": given.solvers}
+    beside = {"reader": given.reader, "solvers": given.solvers, "reword": given.reword}
     work.agree({"what": given.what, "model": given.model, "spec": spec and spec.digest, **beside, **asdict(settings)})
     reads = given.model if given.reader == AUTHOR_READS else given.reader
     reader = ModelSolver(models[reads], "reader", JUDGE) if reads else None
     solvers = [ModelSolver(models[name]) if ":" in name else SCRIPTED[name] for name in given.solvers]
     author = spec or LlmAuthor(given.what, models[given.model])
-    return pipeline.SynthesisRun(author, settings, work, out, solvers, reader, _progress, given.strict)
+    rewords = given.model if given.reword == AUTHOR_READS else given.reword
+    reworder = LlmAuthor(spec.head["subject"] if spec else given.what, models[rewords]) if rewords else None
+    return pipeline.SynthesisRun(author, settings, work, out, solvers, reader, reworder, _progress, given.strict)
 
 
 def _progress(stage: str, done: int, of: int) -> None:

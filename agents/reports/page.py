@@ -154,7 +154,7 @@ class PartWriter:
         return place
 
     def place(self, value: Any) -> tuple[int, int]:
-        """Where the value is, which is kept once: tools and system messages are the same in many trials."""
+        """Where the value is, which is kept once: tools, pictures and system messages are the same in many trials."""
         digest = hashlib.sha256(json.dumps(value).encode()).digest()
         if digest not in self._places:
             self._places[digest] = self.add(value)
@@ -195,6 +195,8 @@ def _detail(line: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], shar
     detail = dict(line)
     if "tools" in detail:
         detail["tools"] = {"shared": shared.place(detail["tools"])}
+    if isinstance(images := line.get("images"), list):
+        detail["images"] = [{"shared": shared.place(image)} for image in images]
     if messages and messages[0].get("role") == "system" and len(str(messages[0].get("content"))) > LONG_CHARACTERS:
         first = {**messages[0], "content": {"shared": shared.place(messages[0]["content"])}}
         detail["messages"] = [first, *messages[1:]]

@@ -16,6 +16,7 @@ from gymnasium.utils import RecordConstructorArgs
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.base.preference import Preference
+from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.world import Regradable
 from toolorchestra.envs.env import OrchestraEnv, base_of
 from toolorchestra.envs.episode.episode import Episode
@@ -97,12 +98,14 @@ def trajectory(
     world, graded = episode.world, {}
     if episode.finished is not None and isinstance(world, Regradable):
         graded = {"grading": {"finished": episode.finished, "of": world.to_grade()}}
+    images = world.question.images if isinstance(world, QaWorld) else ()
     return {
         "task_id": episode.task_id,
         **_drawn_from(episode),
         **opening,
         "tools": episode.world.toolbox.schemas,
         "messages": episode.messages,
+        **({"images": list(images)} if images else {}),
         **({"conversation": said} if (said := episode.world.whole_conversation()) else {}),
         "charges": [{"turn": turn, **charge_row(c)} for c, turn in zip(episode.ledger, turns, strict=True)],
         "rewards": rewards,

@@ -16,7 +16,7 @@ PART_OF = {
     "intents": "intents.yaml",
 }
 """Stage -> the file of the spec that it writes, in the order of writing."""
-KEYS = {"schema": "schema_sql", "policy": "policy", "tools": "tools", "intents": "intents"}
+KEYS = {"schema": "schema_sql", "policy": "policy", "tools": "tools", "intents": "intents", "reword": "wordings"}
 """Stages whose part is one text or one list, and its key in a model's answer."""
 
 

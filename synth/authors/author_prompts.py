@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from toolorchestra.envs.base.types import Message
@@ -88,6 +88,15 @@ _HARDER = """Write harder intents made from these: {"intents": [...]}, at most s
 bear on it, or needs to be put together from several reads, and one or two of the keys that make an intent hard
 (candidates, computed, branches, first, followed_by); its name is new. Same format, same tools, same tables. It
 counts only if its gold calls run, and it has such a key or more gold calls than the intents above."""
+_REWORD = """Write how other people would say these requests: {"wordings": [{"intent": name, "say": [six texts]}]}.
+- For each request one text by somebody terse, one by somebody chatty, one who learns the language, one who is angry,
+  one who is old, and one as a machine writes down speech, with its "um" and without punctuation.
+- Each asks for exactly what the request asks for, under the same conditions, and for nothing more. A {value} stands in
+  it as it does in one of the request's own texts: the same ones, none left out, none new. No other number or date.
+- Words that native speakers would use, or learners; none of the request's own sentences."""
+_OTHERS = """Below are requests, each as it was written and as it was written anew. Does each new text ask for exactly
+what its request asks for? Answer {"verdict": "yes" or "no", "reasons": [each new text that does not, word for word; []
+for yes]}."""
 _DOUBT = """Read the newest part below. Is it free of contradictions, within itself and with the parts before it, and
 plausible for the subject? Answer {"verdict": "yes" or "no", "reasons": [texts, at most five; [] for yes]}."""
 
@@ -135,6 +144,19 @@ def harder(domain: str, asked: PartRequest) -> tuple[Message, ...]:
     """The conversation that asks for harder intents."""
     there = f"{_RULES['intents']}\n\n{_there(asked.parts)}"
     wanted = f"Stage: evolve\nRound: {asked.number}\nThe subject: {domain}\n\n{there}\n\n{_HARDER}"
+    return (Message(role="system", content=_HEAD), Message(role="user", content=wanted))
+
+
+def reword(domain: str, said: Mapping[str, Sequence[str]]) -> tuple[Message, ...]:
+    """The conversation that asks for more ways to say requests, given by name."""
+    wanted = f"Stage: reword\nThe subject: {domain}\n\n{_REWORD}\n\n{json.dumps(said, indent=1, ensure_ascii=False)}"
+    return (Message(role="system", content=_HEAD), Message(role="user", content=wanted))
+
+
+def same_meaning(said: Mapping[str, Sequence[str]], anew: Mapping[str, Sequence[str]]) -> tuple[Message, ...]:
+    """The conversation that asks a second reader which of the new texts ask for something else."""
+    both = [{"request": said[name], "anew": texts} for name, texts in anew.items()]
+    wanted = f"Stage: doubt of reword\n\n{_OTHERS}\n\n{json.dumps(both, indent=1, ensure_ascii=False)}"
     return (Message(role="system", content=_HEAD), Message(role="user", content=wanted))
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError, install, no_such
 from toolorchestra.envs.base.types import Message
+from toolorchestra.envs.domains.toolscale.domain_files import MOST_TEMPLATE
 from toolorchestra.envs.models import ChatModel, ChatRequest, ScriptedModel
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
 from toolorchestra.synth.authors import KEYS, PART_OF, PartRequest, Unusable, author_prompts, untrusted_answers
@@ -47,6 +48,8 @@ class ScriptedParts:
         stage = found[1]
         if stage.startswith("doubt"):
             return json.dumps({"verdict": "yes", "reasons": []})
+        if stage == "reword":
+            return json.dumps({"wordings": self._reworded()}, ensure_ascii=False)
         if stage == "evolve":
             return json.dumps({"intents": self._harder()}, ensure_ascii=False)
         told = json.dumps(self._value(stage, request), ensure_ascii=False)
@@ -60,6 +63,18 @@ class ScriptedParts:
             number, of = int(batch[1]), int(batch[2])
             value = value[number - 1 :: of]
         return {KEYS[stage]: value} if stage in KEYS else value
+
+    def _reworded(self) -> list[Any]:
+        """Each request's first wording in a few frames."""
+        frames = (
+            "{} Nothing else.",
+            "Oh hello there! {}",
+            "Sorry for my words. {}",
+            "Listen, will you? {}",
+            "Dear me. {}",
+        )
+        entries = plain(self.texts["intents.yaml"])
+        return [{"intent": e["intent"], "say": [f.replace("{}", e["say"][0]) for f in frames]} for e in entries]
 
     def _harder(self) -> list[Any]:
         """Two intents of each pair joined into one, where both are served: more gold calls, the same person."""
@@ -148,7 +163,21 @@ class LlmAuthor:
         if newest not in DOUBTED:
             return []
         stage = next(stage for stage, part in PART_OF.items() if part == newest)
-        answer = await self.paid_model.ask(PaidRequest(stage, JUDGE, author_prompts.doubt(self.domain, stage, parts)))
+        return (await self._doubted(stage, author_prompts.doubt(self.domain, stage, parts)))[:5]
+
+    async def wordings(self, said: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """More ways to say requests, by their names. Raises Unusable where the answer cannot be used."""
+        answer = await self._ask(PartRequest("reword", {}), author_prompts.reword(self.domain, said))
+        listed = parsed(untrusted_answers.part("reword", answer), Path("wordings"))
+        rows = [row for row in listed if isinstance(row, dict) and isinstance(row.get("say"), list)]
+        return {str(row.get("intent")): [say for say in row["say"] if isinstance(say, str)] for row in rows}
+
+    async def differing(self, said: Mapping[str, Sequence[str]], anew: Mapping[str, Sequence[str]]) -> list[Fault]:
+        """The new wordings that ask for something else, as a second reader sees it."""
+        return await self._doubted("reword", author_prompts.same_meaning(said, anew))
+
+    async def _doubted(self, stage: str, messages: tuple[Message, ...]) -> list[Fault]:
+        answer = await self.paid_model.ask(PaidRequest(stage, JUDGE, messages))
         try:
             said = untrusted_answers.parsed(answer)
         except Unusable as err:
@@ -157,7 +186,8 @@ class LlmAuthor:
         if said.get("verdict") == "yes" and reasons == []:
             return []
         listed = reasons if isinstance(reasons, list) else [said]
-        return [Fault("doubted", f"{reason!s:.300}") for reason in listed[:5]] or [Fault("doubted", "no reason given")]
+        doubts = [Fault("doubted", f"{reason!s:.{MOST_TEMPLATE}}") for reason in listed]
+        return doubts or [Fault("doubted", "no reason given")]
 
 
 def _joined(answers: Sequence[PaidAnswer]) -> str:

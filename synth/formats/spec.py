@@ -82,6 +82,7 @@ _BRANCH = {
 _PART = {
     **_BRANCH,
     "say": _SAY,
+    "more": {**list_of(_SAID), "maxItems": MOST_WORDINGS},
     "facts": _FACTS,
     "unknown": _UNKNOWN,
     "candidates": object_of("column of", column=TEXT, of=TEXT),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 _ID = re.compile(r"\b[A-Z]{1,4}-?[0-9][\w-]*")
@@ -104,6 +104,17 @@ def calls(shape: Mapping[str, Any]) -> str:
     """The gold calls' names and which arguments they have, in no order."""
     actions = shape["evaluation_criteria"]["actions"]
     return ";".join(sorted(f"{a['name']}({','.join(sorted(a['arguments']))})" for a in actions))
+
+
+def asks_twice(shape: Mapping[str, Any], writes: Collection[str]) -> bool:
+    """Whether a request only asks, and needs no call and tells nothing but what another needs and tells too."""
+    made = [
+        (action["name"], repr(sorted(action["arguments"].items())))
+        for action in shape["evaluation_criteria"]["actions"]
+    ]
+    asked = [({made[at] for at in one["actions"]}, set(one["inform"])) for one in shape["toolscale"]["requests"]]
+    only = [(own, told) for own, told in asked if told and not any(name in writes for name, _ in own)]
+    return any(sum(own <= others and told <= all_told for others, all_told in asked) > 1 for own, told in only)
 
 
 def form(shape: Mapping[str, Any]) -> str:

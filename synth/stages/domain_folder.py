@@ -128,9 +128,30 @@ def tasks(
             f"{spec.folder}: {len(kept)} of {count} tasks after {count * MOST_DRAFTS} drafts; add intents, wordings"
             f" or rows\n{report.text()}"
         )
+    for place in [at for at, shape in enumerate(kept) if similarity.asks_twice(shape, domain.writes)]:
+        drafter.rng = random.Random(f"{seed}/{spec.name}/tasks/{place}")  # so all others stay as they are
+        kept[place] = _instead(kept[place], drafter, _split(spec, place), forms, report, count)
     report.kept = len(kept)
     report.unused = [i["intent"] for i in spec.intents if i["intent"] not in report.intents]
     return numbered(kept, spec, seed), report
+
+
+def _instead(twice: Shape, drafter: Drafter, split: str, forms: set[str], report: YieldReport, count: int) -> Shape:
+    """Another task in the place of one that asks for the same twice; that one, where no draft does better."""
+    report.drop("asks for the same twice", twice["description"]["purpose"])
+    for _ in range(MOST_DRAFTS):
+        try:
+            shape = drafter.draft(split)
+            if similarity.asks_twice(shape, drafter.bench.domain.writes):
+                continue
+            admit(drafter.bench, shape, forms, report, count)
+        except Rejected as err:
+            report.drop(err.reason, str(err))
+            continue
+        drafter.kept(shape)
+        forms.add(similarity.form(shape))
+        return shape
+    return twice
 
 
 def _split(spec: Spec, place: int) -> str:

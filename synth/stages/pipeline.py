@@ -19,7 +19,7 @@ from toolorchestra.synth.authors import PART_OF
 from toolorchestra.synth.authors.model_author import LlmAuthor
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import similarity, solvers
-from toolorchestra.synth.proof.solvers import TRIVIAL, Arena, Solver
+from toolorchestra.synth.proof.solvers import TRIVIAL, Arena, ModelSolver, Solver
 from toolorchestra.synth.stages import domain_folder, spec_lint, written_parts
 from toolorchestra.synth.stages.domain_folder import Seen
 from toolorchestra.synth.stages.limited_work import SHARED
@@ -27,7 +27,7 @@ from toolorchestra.synth.stages.stage_values import Making, Progress, SynthesisS
 from toolorchestra.synth.stages.task_drafts import Shape
 from toolorchestra.synth.storage import StageStore
 
-VERSION = "3"
+VERSION = "4"
 """Version of the stages. Raise it when the same inputs give other results: older work folders are then made anew."""
 LEAST_TASKS = 10
 PERHAPS = " (perhaps)"
@@ -54,6 +54,8 @@ class SynthesisRun:
     """Solvers for pass@k; none: tasks are not tried."""
     reader: Solver | None = None
     """The second reader."""
+    reworder: LlmAuthor | None = None
+    """Who says the requests in more ways."""
     progress: Progress = _nobody
     strict: bool = False
     """Whether nothing is made of a spec whose lint has seen a fault by running it."""
@@ -89,6 +91,7 @@ async def make(run: SynthesisRun) -> Made:
     """All stages, or those that are not yet done, and the domain folder, read back and compared by its hash."""
     state, tallies = Making(), []
     models = [one.name for one in (*run.solvers, run.reader) if one is not None]
+    models += [f"reword {run.reworder.paid_model.model}"] if run.reworder else []
     given = [VERSION, run.identity, asdict(run.settings), models]
     for name, stage in STAGES.items():
         made_from = digest(given, name, state.digest)
@@ -155,6 +158,26 @@ async def _tasks(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
         notes.append(f"intent {name} is never used: {report.examples.get(f'intent {name}', 'never fitted')}")
     tally = Tally("tasks", len(shapes), 0, counted(report.dropped), report.examples, tuple(notes))
     return replace(state, shapes=tuple(shapes)), tally
+
+
+async def _reword(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
+    """The tasks in more words, where the oracle, played on all of them, still passes. The work folder has the spec's
+    intents with the new wordings."""
+    if run.reworder is None:
+        return state, Tally("reword")
+    asked = run.reader.paid_model if isinstance(run.reader, ModelSolver) else run.reworder.paid_model
+    state, tally = await written_parts.reword(state, run.reworder, LlmAuthor(run.reworder.domain, asked))
+    arena, lost = _candidate(state, run), set[str]()
+    for number, task in enumerate(arena.domain.tasks.values(), 1):
+        if not await arena.passes(solvers.GRADED[0], task.task_id, 1):
+            lost.update(request.intent.partition(".")[0] for request in task.requests)
+        run.progress("reword", number, len(arena.domain.tasks))
+    state = written_parts.without_more(state, lost) if lost else state
+    notes = (
+        (f"the oracle failed with new words of these, which are left out: {', '.join(sorted(lost))}",) if lost else ()
+    )
+    (run.work.folder / "intents.yaml").write_text(state.parts["intents.yaml"], encoding="utf-8")
+    return state, replace(tally, notes=notes)
 
 
 async def _reader(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
@@ -285,6 +308,7 @@ STAGES: Mapping[str, Stage] = {
     "harder": _harder,
     "lint": _lint,
     "tasks": _tasks,
+    "reword": _reword,
     "reader": _reader,
     "filters": _filters,
 }

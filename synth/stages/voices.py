@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -39,7 +40,10 @@ _CLOCK = re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d")
 _KEPT = frozenset(("I", "Dr", "OK", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"))
 """Words that begin with a capital wherever they stand."""
 TRIES = 4
-SHARES = {"phrase": 0.75, "order": 0.6, "open": 0.45, "close": 0.35, "talk": 0.3, "corrected": 0.1}
+SHARES = {
+    "phrase": 0.75, "order": 0.6, "open": 0.45, "close": 0.35, "talk": 0.3, "corrected": 0.1, "compound": 0.5,
+    "more": 0.8,    "reordered": 0.1,
+}  # fmt: skip
 """How often each thing is done where it can be."""
 Rewrite = tuple[re.Pattern[str], tuple[str, ...]]
 
@@ -71,6 +75,8 @@ class Words:
     registers: Mapping[str, Register]
     corrections: tuple[str, ...]
     joins: tuple[str, ...]
+    compounds: tuple[str, ...]
+    reorders: tuple[str, ...]
     asides: tuple[str, ...]
 
 
@@ -80,16 +86,14 @@ def words() -> Words:
     held = yaml.safe_load(DATA.read_text(encoding="utf-8"))
     return Words(
         phrases=(
-            _phrases(held["clauses"], _CLAUSE, r"(?! (?:to|you|not|that)\b)"),
+            _phrases(held["clauses"], _CLAUSE, r"(?! (?:to|you|not|that|still)\b)"),
             _phrases(held["phrases"], r"(?<![\w-])"),
         ),
         shapes=_rewrites(held["shapes"]),
-        ends=_rewrites(held["ends"]),
+        ends=_rewrites(held["ends"], held["verbs"]),
         verbs=re.compile(rf"{_START}(?:please )?(?=(?:{held['verbs']})\b(?! of\b))", re.IGNORECASE),
         registers={name: _register(row) for name, row in held["registers"].items()},
-        corrections=tuple(held["corrections"]),
-        joins=tuple(held["joins"]),
-        asides=tuple(held["asides"]),
+        **{key: tuple(held[key]) for key in ("corrections", "joins", "compounds", "reorders", "asides")},
     )
 
 
@@ -105,11 +109,13 @@ def _phrases(
     return re.compile(rf"{before}(?:{'|'.join(ends)})", re.IGNORECASE), found
 
 
-def _rewrites(rows: Sequence[Sequence[str]]) -> tuple[Rewrite, ...]:
-    return tuple(
-        (re.compile(row[0].replace("VALUE", _VALUE).replace("CLAUSE", _CLAUSE), re.IGNORECASE), tuple(row[1:]))
-        for row in rows
-    )
+def _spelt(pattern: str, orders: str) -> str:
+    stands = {"VALUE": _VALUE, "CLAUSE": _CLAUSE, "START": _START, "ORDER": rf"(?:\0|(?:{orders})\b)"}
+    return re.sub("|".join(stands), lambda found: stands[found[0]], pattern)
+
+
+def _rewrites(rows: Sequence[Sequence[str]], orders: str = "") -> tuple[Rewrite, ...]:
+    return tuple((re.compile(_spelt(row[0], orders), re.IGNORECASE), tuple(row[1:])) for row in rows)
 
 
 def _register(row: Mapping[str, Any]) -> Register:
@@ -124,14 +130,37 @@ def voiced(spec: Spec, shapes: Sequence[Mapping[str, Any]]) -> list[dict[str, An
     return [_Telling(spec, shape, forms, talk).told() for shape in shapes]
 
 
-def _forms(intents: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[re.Pattern[str], str]]]:
-    """What finds the values in an intent's texts, and the text with a mark for each."""
+class _Form(NamedTuple):
+    """A wording of a spec's, and what finds the values in a text that was made of it."""
+
+    finder: re.Pattern[str]
+    template: str
+    more: tuple[str, ...]
+    """Other wordings of the same request that say the same values."""
+
+    def masked(self, template: str) -> str:
+        """A text of this form, or one that says the same, with a mark in each value's place."""
+        names = _HOLE.findall(self.template)
+        return _HOLE.sub(lambda found: chr(_FIRST + names.index(found[1])), template)
+
+
+def _forms(intents: Sequence[Mapping[str, Any]]) -> dict[str, list[_Form]]:
+    """The forms of each intent."""
     found = {}
     for intent in intents:
-        parts = [*(intent, *intent.get("followed_by", ()))]
-        texts = [text for part in parts for text in _texts(part)]
-        found[intent["intent"]] = [(_finder(text), text) for text in dict.fromkeys(texts)]
+        forms: dict[str, _Form] = {}
+        for part in (intent, *intent.get("followed_by", ())):
+            for text in _texts(part):
+                alike = (one for one in part.get("more", ()) if text in part["say"] and same_holes(text, one))
+                forms.setdefault(text, _Form(_finder(text), text, tuple(alike)))
+        found[intent["intent"]] = list(forms.values())
     return found
+
+
+def same_holes(one: str, other: str) -> bool:
+    """Whether two wordings say the same values, and no other figure or date."""
+    bare = (_HOLE.sub("", text) for text in (one, other))
+    return set(_HOLE.findall(one)) == set(_HOLE.findall(other)) and same_values(*bare)
 
 
 def _texts(part: Mapping[str, Any]) -> Iterator[str]:
@@ -142,6 +171,10 @@ def _texts(part: Mapping[str, Any]) -> Iterator[str]:
 _LED = re.compile(r"((?:^|[.!?] )(?:\w+ ){0,2}\w+, )(\w+)")
 """A word or three that lead to a sentence, and its first word."""
 _HOLE = re.compile(r"\{(\w+)\}")
+_ORDER = re.compile(r"\0(\w?)([^.!?\0]*)(\.?)")
+"""A mark in an order's place, what is ordered, and the end of its sentence."""
+_ASKS = re.compile(r"(?:(?:please|dear,|uh|um) )?(?:could|can|would|might|how about|do you think)\b", re.IGNORECASE)
+_TWICE = re.compile(r"(\b(?:please|pls|plz|kindly)\b[^.!?]*?),? (?:please|pls|plz|kindly)\b", re.IGNORECASE)
 
 
 def _finder(template: str) -> re.Pattern[str]:
@@ -161,6 +194,10 @@ class _Telling:
         self.half: Half = "heldout" if shape["toolscale"]["split"] in ("test", "heldout") else "train"
         self.year = int(spec.head["clock"][:4])
         self.talk = talk
+        self.bare = set[str]()
+        """Wordings with nothing said before the request."""
+        self.open = set[str]()
+        """Those with nothing said after it."""
         actions = shape["evaluation_criteria"]["actions"]
         self.inform = shape["evaluation_criteria"]["communicate_info"]
         self.used = {str(value) for row in actions for value in row["arguments"].values()} | set(self.inform)
@@ -191,19 +228,45 @@ class _Telling:
         return {**self.shape, "user_scenario": scenario, "toolscale": {**self.shape["toolscale"], "requests": made}}
 
     def _reason(self, requests: Sequence[Mapping[str, Any]], exchanged: Mapping[str, str]) -> str:
-        """The scenario's reason: the same wordings as before, in this voice."""
+        """The scenario's reason: the same wordings as before, in this voice. Some stand in one sentence; some begin with
+        the second of two requests, which is then taken back."""
         rest, said = self.shape["user_scenario"]["instructions"]["reason_for_call"], list[str]()
         for request in requests:
             rest = next((rest.removeprefix(joint) for joint in JOINTS if rest.startswith(joint)), rest)
             wordings = sorted(request.get("first", request)["say"], key=len, reverse=True)
             plain = next(one for one in wordings if rest.startswith(one))
             rest = rest[len(plain) :].lstrip()
-            join = self._one(self.words.joins) if said else ""
-            said.append((join.lower().replace(":", "") if self.register.flat else join) + exchanged[plain])
-        return " ".join(said)
+            said.append(exchanged[plain])
+        if self._may_reorder(requests) and self._often("reordered"):
+            form = self._flat(self._one(self.words.reorders))
+            said[:2] = [form.format(later=said[1], first=said[0] if self.register.flat else _small(said[0]))]
+        reason = said[0]
+        for number, (before, one) in enumerate(pairwise(said)):
+            joins = before in self.open and one in self.bare and before.endswith(".")
+            if joins and self._often("compound"):
+                reason = f"{reason[:-1]}{self._one(self.words.compounds)}{_small(one)}"
+            else:
+                reason = f"{reason} {self._flat(self._one(self.words.joins, number)).lstrip()}{one}"
+        return reason
 
-    def _one(self, options: tuple[str, ...]) -> str:
-        return self.rng.choice(sentences_of(options, self.half))
+    def _may_reorder(self, requests: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether the second request may be said first: it stands alone, and both are wishes to be served."""
+        alone = all(
+            "." not in one["intent"] and "first" not in one and one["ending"] == "serve" for one in requests[:2]
+        )
+        return len(requests) > 1 and alone
+
+    def _flat(self, text: str) -> str:
+        """A text as this register writes it, for what is said between requests."""
+        return re.sub("[.,:]", "", text.lower()) if self.register.flat else text
+
+    def _one(self, options: tuple[str, ...], number: int | None = None) -> str:
+        """One of the options that this split may say; with a request's number, one that no other request of it gets."""
+        said = sentences_of(options, self.half)
+        if number is not None:
+            shuffled = random.Random(f"{self.shape['id']}{options[0]}").sample(said, len(said))
+            said = tuple(shuffled[number :: len(self.shape["toolscale"]["requests"])]) or said
+        return self.rng.choice(said)
 
     def _often(self, what: str) -> bool:
         return self.rng.random() < SHARES[what]
@@ -212,14 +275,18 @@ class _Telling:
 
     def _said(self, intent: str, plain: str, number: int, *, corrects: bool, around: bool) -> str:
         """A wording in this voice that says the same values, or only with dates as people say them."""
-        masked, values = self._masked(intent, plain)
-        for _ in range(TRIES):
-            text = self._reworded(masked)
-            text = self._surrounded(text, number) if around else text
+        masked, values, more = self._masked(intent, plain)
+        more = more if around and more and self._often("more") else ()
+        for attempt in range(TRIES):
+            written = more and not attempt  # in somebody's voice as it is
+            text = begins = self._one(more) if written else self._reworded(masked)
+            text = text if written or not around else self._surrounded(text, number)
             shown = [self._shown(value) for value in values]
             wrong = self._corrected(values, shown) if corrects and around and self._often("corrected") else None
             made = _filled(text, shown)
             if same_values(plain, made, wrong) and not self._tells(made, plain):
+                self.bare.update([made] if text.startswith(begins) else [])
+                self.open.update([made] if text.endswith(begins) and "That would" not in begins else [])
                 return made
         made = _filled(masked, [self._shown(value) for value in values])
         return plain if self._tells(made, plain) else made
@@ -229,41 +296,60 @@ class _Telling:
         says = (grading.mentions, looks_said)
         return any(say(made, info) and not say(plain, info) for info in self.inform for say in says)
 
-    def _masked(self, intent: str, plain: str) -> tuple[str, list[str]]:
-        """The wording with a mark in each value's place, and the values."""
-        found = ((finder.fullmatch(plain), template) for finder, template in self.forms.get(intent, ()))
-        match, template = next(((match, template) for match, template in found if match), (None, plain))
+    def _masked(self, intent: str, plain: str) -> tuple[str, list[str], tuple[str, ...]]:
+        """The wording with a mark in each value's place, the values, and others that say the same."""
+        found = ((form.finder.fullmatch(plain), form) for form in self.forms.get(intent, ()))
+        match, form = next(((match, form) for match, form in found if match), (None, None))
         values: list[str] = list(match.groups()) if match else []
-        numbers = iter(range(len(values)))
-        masked = _HOLE.sub(lambda _: chr(_FIRST + next(numbers)), template) if match else plain
+        masked = form.masked(form.template) if form else plain
+        more = tuple(map(form.masked, form.more)) if form else ()
 
         def opaque(found: re.Match[str]) -> str:
             values.append(found[0])
             return chr(_FIRST + len(values) - 1)
 
-        return _OPAQUE.sub(opaque, masked), values
+        return _OPAQUE.sub(opaque, masked), values, more
 
     def _reworded(self, text: str) -> str:
-        text = self._ordered(text)
+        orders = list[str]()
+        text = self._marked(text, orders)
         for finder, said in self.words.phrases:
             text = finder.sub(partial(self._other, said), text)
-        if self.rng.random() < self.register.lower:
+        lowered = self.rng.random() < self.register.lower
+        if lowered:
             text = re.sub(rf"{_START}\w+", lambda found: _small(found[0]), text)
-        for finder, options in (*self.words.shapes, *self.register.swaps, *self.words.ends):
+        for finder, options in (*self.words.shapes, *self.register.swaps):
             text = finder.sub(partial(self._swapped, options), text)
+        for finder, options in self.words.ends:
+            if finder.search(text):
+                text = finder.sub(partial(self._swapped, options), text)
+                break
+        text = _ORDER.sub(partial(self._ordered, orders, lowered), text)
+        for _ in range(2):
+            text = _TWICE.sub(r"\1", text)
         text = re.sub(r",* +(?=[.,!?;:])|,(?=[.!?;:])", "", " ".join(text.split()))
         return _LED.sub(lambda found: found[1] + _small(found[2]), text)
 
-    def _ordered(self, text: str) -> str:
-        """Orders to do something begin in another way."""
+    def _marked(self, text: str, orders: list[str]) -> str:
+        """The text with a mark where an order to do something begins in another way, and those ways."""
 
         def begun(found: re.Match[str]) -> str:
             if not self.register.orders or not self._often("order"):
                 return found[0]
-            return f"{_capital(self._one(self.register.orders))} \0"
+            orders.append(self._one(self.register.orders))
+            return "\0"
 
-        made = self.words.verbs.sub(begun, text)
-        return re.sub(r" \0(\w)", lambda found: f" {found[1].lower()}", made).replace("\0", "")
+        return re.sub(r"\0(\w)", lambda found: f"\0{found[1].lower()}", self.words.verbs.sub(begun, text))
+
+    def _ordered(self, orders: list[str], lowered: bool, found: re.Match[str]) -> str:
+        """An order in its mark's place; one that is a question ends as such."""
+        order = orders.pop(0)
+        begun = f"{order} {found[1]}".strip() if order else found[1]
+        if found[3] and _ASKS.match(order):
+            found_rest, end = re.sub(r", thanks$", "", found[2]), "?"
+        else:
+            found_rest, end = found[2], found[3]
+        return f"{begun if lowered else _capital(begun)}{found_rest}{end}"
 
     def _other(self, said: Mapping[str, tuple[str, ...]], found: re.Match[str]) -> str:
         if not self._often("phrase"):
@@ -276,14 +362,14 @@ class _Telling:
     def _surrounded(self, text: str, number: int) -> str:
         """Something before and after it. Who has come to the next request opens less."""
         if self._often("talk"):
-            aside = self._one(self.talk if self.talk and self.rng.random() < 0.6 else self.words.asides)
+            aside = self._one(self.talk if self.talk and self.rng.random() < 0.6 else self.words.asides, number)
             aside = aside.lower().rstrip(".") if self.register.flat else aside
             text = f"{aside} {text}" if self.rng.random() < 0.6 else f"{text} {aside}"
         if self.register.opens and self._often("open") and (not number or self.rng.random() < 0.5):
-            lead = self._one(self.register.opens)
+            lead = self._one(self.register.opens, number)
             text = f"{lead} {text if lead[-1] in '.!?:' else _small(text)}"
         if self.register.closes and self._often("close"):
-            text = f"{text} {self._one(self.register.closes)}"
+            text = f"{text} {self._one(self.register.closes, number)}"
         return text
 
     # -- values --------------------------------------------------------------------------------------------------------

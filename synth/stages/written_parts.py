@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ from toolorchestra.synth.authors.author_prompts import MOST_BEFORE
 from toolorchestra.synth.authors.model_author import LlmAuthor
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats.part_checks import Check, Fault
-from toolorchestra.synth.formats.spec import Spec, parsed
+from toolorchestra.synth.formats.spec import MOST_WORDINGS, Spec, parsed
 from toolorchestra.synth.stages import play_checks, spec_lint
 from toolorchestra.synth.stages.hard_requests import HARD
 from toolorchestra.synth.stages.limited_work import SHARED, TooMuch
 from toolorchestra.synth.stages.stage_values import Making, StageFailed, SynthesisSettings, Tally, counted
+from toolorchestra.synth.stages.voices import same_holes
 
 CHECKS: Mapping[str, Check] = {
     "subjects": part_checks.subjects,
@@ -115,6 +116,53 @@ async def reconsidered(
         return None
     made = making.with_part(PART_OF["intents"], text)
     return None if text == before or checked("intents", made, settings.seed) else made
+
+
+REWORDED = 12
+"""Requests that are said anew in one answer."""
+
+
+async def reword(making: Making, model: LlmAuthor, reader: LlmAuthor) -> tuple[Making, Tally]:
+    """More wordings of each request, under `more`: those that say the same values, and in which the reader sees the
+    same wish. Drafts do not know of them, so tasks stay as they are but for their words."""
+    log, kept = _FaultLog(), 0
+    entries = [dict(entry) for entry in _entries(making.parts["intents.yaml"])]
+    for at in range(0, len(entries), REWORDED):
+        batch = {str(entry["intent"]): entry for entry in entries[at : at + REWORDED]}
+        said = {name: entry["say"] for name, entry in batch.items()}
+        try:
+            offered = await model.wordings(said)
+        except Unusable as err:
+            log.add([err.fault])
+            continue
+        anew = {name: _alike(says, offered.get(name, []), log) for name, says in said.items()}
+        doubted = await reader.differing(said, anew) if any(anew.values()) else []
+        log.add(doubted)
+        other = {fault.seen for fault in doubted}
+        if other - {text for texts in anew.values() for text in texts}:
+            continue  # what it means is not known of any
+        for name, texts in anew.items():
+            batch[name]["more"] = [*batch[name].get("more", ()), *(text for text in texts if text not in other)]
+            kept += len(set(texts) - other)
+    made = making.with_part("intents.yaml", untrusted_answers.dumped(entries))
+    return made, log.tally("reword", kept, 0)
+
+
+def _alike(says: Sequence[str], offered: Sequence[str], log: _FaultLog) -> list[str]:
+    """The offered wordings that say the same values as one of the request's own."""
+    fit = [one for one in dict.fromkeys(offered) if one not in says]
+    wrong = [one for one in fit if not any(same_holes(say, one) for say in says)]
+    log.add([Fault("other values", one) for one in wrong])
+    return [one for one in fit if one not in wrong][:MOST_WORDINGS]
+
+
+def without_more(making: Making, intents: Collection[str]) -> Making:
+    """The spec without the new wordings of some intents."""
+    entries = [dict(entry) for entry in _entries(making.parts["intents.yaml"])]
+    for entry in entries:
+        if entry["intent"] in intents:
+            entry.pop("more", None)
+    return making.with_part("intents.yaml", untrusted_answers.dumped(entries))
 
 
 def _listed(faults: Sequence[Fault]) -> str:

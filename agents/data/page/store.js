@@ -34,6 +34,7 @@ async function transcriptOf(trial) {
   if (!trial.at) return null;
   const found = { ...(await part("transcripts", trial.at[0]))[trial.at[1]] };
   found.tools = await shared(found.tools);
+  found.images = await Promise.all((found.images ?? []).map(shared));
   found.messages = objectsOf(found.messages);
   found.charges = objectsOf(found.charges);
   if (found.messages.length) {

@@ -199,6 +199,7 @@ function conversation(trial, transcript, index) {
       "section",
       { class: "opening", "aria-label": "Opening" },
       opening.map(openingMessage),
+      (transcript.images ?? []).map(questionPicture),
       names.length > 0 &&
         foldedText(`${plural(names.length, "tool", "tools")}: ${names.map(spelled).join(", ")}`, transcript.tools),
     ),
@@ -216,6 +217,9 @@ const unsaidBill = (transcript, total, index) =>
     !transcript.messages.length && el("p", { class: "about" }, "No messages were kept."),
     chargeTable(transcript.charges, index),
   );
+
+// A picture that goes with the question. The page's policy lets nothing be fetched for one.
+const questionPicture = (url) => el("img", { class: "picture", src: asText(url), alt: "The picture that goes with the question" });
 
 function openingMessage(message) {
   if (message.role === "system") return foldedText("System message", message.content);

@@ -96,7 +96,7 @@ NOT_THAT = (
     "No, that is not what I asked for. {say}", "That's something else. {say}", "No, please don't. {say}",
     "I never asked for that. {say}",
 )  # fmt: skip
-LINKS = ("Also, ", "Besides, ", "And then: ", "Second thing: ", "On top of that: ", "Moreover: ")
+LINKS = ("Also: ", "Besides: ", "And then: ", "Another thing: ", "On top of that: ", "Moreover: ")
 ACCEPTS = ("All right, I understand.", "Hm, okay then.", "Pity, but fine.", "I see.", "If that's how it is.")
 STOPS = (
     "No, that's all. ###STOP###", "Nothing else, thank you. ###STOP###", "That's everything, goodbye. ###STOP###",
@@ -188,16 +188,23 @@ class SqlScriptedUser:
         """A message without the user's own sentences: "I can't come" refuses nothing then."""
         if self._own is None:
             each = [(number, late) for number in range(len(self.task.requests)) for late in (False, True)]
-            self._own = heard.sentences(self.said(number, took_back=late) for number, late in each)
+            self._own = heard.sentences([self._reason, *(self.said(number, took_back=late) for number, late in each)])
         for sentence in self._own:
             text = text.replace(sentence, "")
         return text
+
+    @property
+    def _reason(self) -> str:
+        """All requests as the scenario has them: some in one sentence, some taken back for another to be first."""
+        return str(self.task.shape["user_scenario"]["instructions"]["reason_for_call"])
 
     def opening(self) -> str:
         """What the user says first, before the agent has said anything."""
         rng = self._rng(0)
         parts = [self.one_of(GREETINGS, rng), self.said(0, took_back=False)]
-        if self._together:
+        if self._together and self._half is None:
+            parts[1] = self._reason
+        elif self._together:
             parts += [self.one_of(LINKS, rng) + self.said(k) for k in range(1, len(self.task.requests))]
         return " ".join(part for part in parts if part)
 

@@ -13,13 +13,15 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.agents.reports.chromium import CHROMIUM, Chromium
-from tests.agents.reports.recorded_runs import record_service, run_folder, training_run, with_episodes
+from tests.agents.reports.recorded_runs import record, record_service, run_folder, training_run, with_episodes
 from tests.agents.reports.test_page import HOSTILE, copied
 from toolorchestra.agents.evaluation.rows import MANIFEST, ROWS, SEAL, TRAJECTORIES, EvaluationRow, line_of, read_rows
 from toolorchestra.agents.evaluation.summary import summarise
 from toolorchestra.agents.reports.page import write_page, write_page_of_runs
 from toolorchestra.agents.reports.training_data import MINE
+from toolorchestra.envs.domains.questions.datasets import Dataset
 from toolorchestra.envs.money.prices import NANO
+from toolorchestra.envs.tools.backends import Backing, read
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 TASKS = 3
@@ -175,6 +177,21 @@ def test_filters_leave_what_they_say(tab: Chromium, page: Path, state: dict[str,
     assert count(tab) == expected
     for name, value in state.items():
         assert tab.value(f"document.querySelector('[name={name}]').value") == value
+
+
+PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
+
+
+def test_a_question_s_picture_is_shown(tab: Chromium, tmp_path: Path) -> None:
+    (tmp_path / "hle.jsonl").write_text(json.dumps({"id": "a", "question": "What?", "answer": "b", "image": PIXEL}))
+    spec = Dataset(str(tmp_path / "hle.jsonl"), images="take")
+    file = tmp_path / "runs.jsonl"
+    record(file, "HLE-v0", "random", [0], dataset=spec, backends=Backing(read(index="embedded")), split="all")
+    tab.open(write_page(file).file)
+    tab.key("2")
+    tab.key("j")
+    tab.until("document.querySelector('.opening img.picture')?.naturalWidth === 1")
+    assert tab.value("document.querySelector('.opening img.picture').src") == PIXEL
 
 
 # -- a transcript ------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from toolorchestra.synth.formats.seed_rows import LISTS
 from toolorchestra.synth.proof import similarity
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.task_checks import CHECKS
+from toolorchestra.synth.stages import domain_folder
 from toolorchestra.synth.stages.domain_folder import make, rebuilt
 
 
@@ -132,6 +133,29 @@ def test_requests_that_add_up_are_no_contradiction() -> None:
     actions = tuple(GoldCall("borrow_book", {"member_id": member, "book_id": book}) for member in members)
     requests = tuple(replace(task.requests[0], intent=f"loan {n}", actions=(n,)) for n in range(2))
     assert CHECKS["contradictory"](bench, replace(task, actions=actions, requests=requests)) == ""
+
+
+def test_no_shipped_task_asks_for_the_same_twice() -> None:
+    domains = [loader.load(name) for name in loader.names()]
+    twice = [t.shape for d in domains for t in d.tasks.values() if similarity.asks_twice(t.shape, d.writes)]
+    assert twice == []
+    domain = loader.read(library())
+    task = next(t for t in domain.tasks.values() if t.requests[0].inform and t.requests[0].actions)
+    request = task.shape["toolscale"]["requests"][0]
+    again = {**task.shape, "toolscale": {**task.shape["toolscale"], "requests": [request, request]}}
+    assert similarity.asks_twice(again, ())
+    assert not similarity.asks_twice(again, set(domain.tools))  # two bookings of the same are two wishes
+
+
+def test_a_task_that_asks_twice_gives_way_and_all_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = specs.load(LIBRARY)
+    domain = domain_folder.skeleton(spec, 1)
+    before, _ = domain_folder.tasks(spec, domain, 8, 1)
+    says = iter([True])
+    monkeypatch.setattr(similarity, "asks_twice", lambda *_: next(says, False))
+    after, report = domain_folder.tasks(spec, domain, 8, 1)
+    assert [one == other for one, other in zip(before, after, strict=True)] == [False] + [True] * 7
+    assert report.dropped["asks for the same twice"] == 1
 
 
 def test_duplicates_are_found_though_names_and_numbers_differ() -> None:

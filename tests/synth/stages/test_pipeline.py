@@ -7,10 +7,12 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,18 +25,22 @@ from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth import make_domain, prove
 from toolorchestra.synth.authors import model_author
-from toolorchestra.synth.authors.model_author import USUAL, ScriptedParts
+from toolorchestra.synth.authors.model_author import USUAL, LlmAuthor, ScriptedParts
 from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.proof.solvers import Arena
 from toolorchestra.synth.stages import domain_folder, pipeline
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
 from toolorchestra.synth.storage import AUTHOR, Journal, PaidAnswer, PaidModel, PaidRequest, StageStore
 
 KILLS = 5
+FRAMED = re.compile(r"Oh hello there! |Sorry for my words\. |Listen, will you\? |Dear me\. |.* Nothing else\.$")
+"""How the stand-in says requests anew."""
+Reply = Callable[[ChatRequest], str]
 COMMAND = """
 import sys
 from pathlib import Path
 from tests.synth import runs
-from toolorchestra.synth.authors.model_author import USUAL, ScriptedParts
+from toolorchestra.synth.authors.model_author import USUAL, LlmAuthor, ScriptedParts
 
 folder, log = Path(sys.argv[1]), Path(sys.argv[2])
 stand_in = ScriptedParts(runs.texts(), USUAL)
@@ -54,6 +60,65 @@ def test_a_spec_goes_through_the_stages_to_the_bytes_of_the_plain_maker(tmp_path
     work = StageStore(tmp_path / "work", resume=False)
     asyncio.run(pipeline.make(pipeline.SynthesisRun(spec, SynthesisSettings(tasks=15, seed=3), work, tmp_path / "out")))
     assert runs.read(tmp_path / "out") == runs.read(tmp_path / "plain")
+
+
+def _reworded(folder: Path, reply: Reply | None = None) -> pipeline.Made:
+    """Fifteen tasks of the spec, with wordings of a model's where one is given."""
+    work = StageStore(folder / "work", resume=False)
+    model = LlmAuthor("a library", runs.paid_model(folder / "work", reply)) if reply else None
+    settings = SynthesisSettings(tasks=15, seed=3)
+    run = pipeline.SynthesisRun(specs.load(runs.SPEC), settings, work, folder / "out", reworder=model)
+    return asyncio.run(pipeline.make(run))
+
+
+def _wordings(made: pipeline.Made) -> list[str]:
+    return [say for task in made.domain.tasks.values() for request in task.requests for say in request.say]
+
+
+def test_a_model_says_requests_in_more_ways_and_all_else_stays(tmp_path: Path) -> None:
+    before = _reworded(tmp_path / "plain")
+    after = _reworded(tmp_path / "anew", ScriptedParts(runs.texts()))
+    for one, other in zip(before.domain.tasks.values(), after.domain.tasks.values(), strict=True):
+        assert (one.task_id, one.actions, one.end_states) == (other.task_id, other.actions, other.end_states)
+        assert [request.inform for request in one.requests] == [request.inform for request in other.requests]
+    assert not any(FRAMED.match(say) for say in _wordings(before))
+    assert sum(bool(FRAMED.match(say)) for say in _wordings(after)) > len(_wordings(after)) / 3
+    assert next(tally for tally in after.tallies if tally.stage == "reword").kept > 50
+    kept = specs.parsed((tmp_path / "anew" / "work" / "intents.yaml").read_text(), Path("intents.yaml"))
+    assert all(len(entry["more"]) == 5 for entry in kept)
+
+
+def test_new_wordings_that_say_or_mean_something_else_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, lacking, counting, other = "Oh hello there! {}", "Please do it.", "{} All 3 of them.", "{} But not today."
+
+    def reply(request: ChatRequest) -> str:
+        if "doubt of reword" in request.messages[1]["content"]:
+            said = request.messages[1]["content"]
+            wrong = re.findall(r'"([^"]*But not today\.)"', said)
+            return json.dumps({"verdict": "no", "reasons": wrong})
+        entries = model_author.plain(runs.texts()["intents.yaml"])
+        frames = (good, lacking, counting, other)
+        says = ({"intent": e["intent"], "say": [f.replace("{}", e["say"][0]) for f in frames]} for e in entries)
+        return json.dumps({"wordings": list(says)})
+
+    made = _reworded(tmp_path / "anew", reply)
+    tally = next(tally for tally in made.tallies if tally.stage == "reword")
+    entries = model_author.plain(runs.texts()["intents.yaml"])
+    assert tally.kept in range(len(entries), 2 * len(entries))  # one that has no values may lack none
+    assert tally.dropped["doubted"] == len(entries)
+    assert tally.dropped["other values"] >= len(entries)
+    assert not any("All 3 of" in say or "But not today" in say for say in _wordings(made))
+
+    async def fails(arena: Arena, _solver: object, task_id: str, _k: int) -> int:
+        task = arena.domain.tasks[task_id]
+        return int(not any(say.startswith("Oh hello") for request in task.requests for say in request.say))
+
+    monkeypatch.setattr(Arena, "passes", fails)
+    broken = _reworded(tmp_path / "broken", reply)
+    assert "the oracle failed" in next(tally for tally in broken.tallies if tally.stage == "reword").notes[0]
+    assert not any(say.startswith("Oh hello") for say in _wordings(broken))
 
 
 @pytest.mark.slow

@@ -76,6 +76,40 @@ def test_a_wording_with_another_value_is_seen(plain: str, made: str, wrong: str 
     assert voices.same_values(plain, made, wrong) is same
 
 
+MADE_WRONG = re.compile(
+    r"would you like (?!to|a)|(?:'ve got|so happens that I have) (?:changed|set )|I own a |own own|[?!.],|,[.!?,]|  |"
+    r"\0|[\ue000-\uf8ff]|\bkindly (?:kindly|finally)|please please|\ba minimum of tell|dear, dear",
+    re.IGNORECASE,
+)
+"""Slips of putting words together that were found by reading."""
+
+
+def test_words_are_put_together_as_people_do() -> None:
+    reasons = [shape["user_scenario"]["instructions"]["reason_for_call"] for shape in SHAPES]
+    wordings = [say for shape in SHAPES for request in shape["toolscale"]["requests"] for say in request["say"]]
+    assert [text for text in (*reasons, *wordings) if MADE_WRONG.search(text)] == []
+    twice = re.compile(r"(?:please|kindly)\b[^.!?]*, please[.!?]", re.IGNORECASE)
+    assert [text for text in wordings if twice.search(text)] == []
+    assert MADE_WRONG.search("Kindly kindly set the limit.")
+
+
+def test_two_intents_are_joined_in_one_sentence_or_change_places() -> None:
+    held = voices.words()
+    joined = [link.strip() for link in held.compounds if link.startswith(",") and len(link.split()) > 3]
+    taken_back = [form.partition("} ")[2].partition(":")[0].partition("{")[0] for form in held.reorders]
+    compound = reordered = 0
+    for shape in SHAPES:
+        reason = shape["user_scenario"]["instructions"]["reason_for_call"]
+        requests = [request.get("first", request)["say"] for request in shape["toolscale"]["requests"]]
+        compound += any(link in reason for link in joined)
+        if any(form in reason for form in taken_back):
+            reordered += 1
+            first, second = (max(map(reason.lower().find, map(str.lower, says))) for says in requests[:2])
+            assert -1 < second < first, reason
+    assert compound > 60
+    assert reordered > 90
+
+
 def test_all_registers_and_corrections_are_there() -> None:
     said = json.dumps([shape["user_scenario"]["instructions"]["reason_for_call"] for shape in SHAPES])
     for name, register in voices.words().registers.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,19 @@ import gymnasium as gym
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
+from tests.agents.evaluation.played_episodes import play
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.agents.commands import compare, evaluate
 from toolorchestra.agents.evaluation.gaia_submission import SUBMISSION
+from toolorchestra.agents.policies.players import player
+from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.answer_grading import is_right
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Answer
 from toolorchestra.envs.domains.gaia.source import GaiaSource, text_of
+from toolorchestra.envs.domains.questions.datasets import picture_url
+from toolorchestra.envs.runtime.invoke import Gates
 from toolorchestra.envs.tools.backends import Backing, read
 
 ID = "ToolOrchestra/GAIA-v0"
@@ -89,6 +96,31 @@ def test_an_attachment_is_shown_and_lies_in_the_folder_of_programs(tmp_path: Pat
     assert "Attached file: t-3.csv\n\n[t-3.csv] name,rooms\nThe Castle,12" in seen["messages"][-1]["content"]
     seen, *_ = env.step(render_call("python", {"code": "print(open('t-3.csv').read().splitlines()[1])"}))
     assert "The Castle,12" in seen["messages"][-1]["content"]
+
+
+def test_an_attached_picture_goes_to_models_that_take_pictures(tmp_path: Path) -> None:
+    pytest.importorskip("httpcore2", reason='needs pip install ".[models]"')
+    png, file = b"\x89PNG\r\n\x1a\n" + b"x" * 500, tmp_path / "backends.json"
+    (tmp_path / "metadata.jsonl").write_text(json.dumps(row("t-1", "a cat", file="t-1.png")) + "\n")
+    (tmp_path / "t-1.png").write_bytes(png)
+
+    def answer(asked: ReceivedRequest) -> ServerReply:
+        simple = "<answer>a cat</answer>" if "<answer>" in asked.text else ""
+        return ServerReply(simple or render_call("answer", {"model": "answer-4"}))
+
+    with Loopback(answer) as server:
+        for settings, shown in (({"image_tokens": 1500}, [picture_url(png)]), ({}, [])):
+            ends = {"endpoints": {"here": {"base_url": server.base_url}}, "models": {"*": settings}}
+            file.write_text(json.dumps({**ends, "retrieval": {"index": "embedded"}}))
+            made = factory_of("GAIA-v0", dataset=str(tmp_path), backends=str(file), split="all", preference="none")
+            got = asyncio.run(play(made, player("chat", made).move, 0, Gates(), {"task_id": "gaia/all/t-1"}))
+            assert (got.failure, got.record.right, got.nano_usd > 0) == ("", 1.0, True)
+            for asked in (one.json["messages"] for one in server.seen):
+                parts = [p for said in asked if isinstance(said["content"], list) for p in said["content"]]
+                assert [p["image_url"]["url"] for p in parts if p["type"] == "image_url"] == shown
+                assert "Attached file: t-1.png" in json.dumps(asked)
+            assert len(server.seen) == 2
+            server.seen.clear()
 
 
 def test_office_files_are_read_and_what_cannot_be_read_is_empty(tmp_path: Path) -> None:
