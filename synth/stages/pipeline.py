@@ -55,7 +55,7 @@ class SynthesisRun:
     reader: Solver | None = None
     """The second reader."""
     reworder: LlmAuthor | None = None
-    """Who says the requests in more ways."""
+    """Author of more wordings."""
     progress: Progress = _nobody
     strict: bool = False
     """Whether nothing is made of a spec whose lint has seen a fault by running it."""

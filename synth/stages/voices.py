@@ -197,7 +197,7 @@ class _Telling:
         self.bare = set[str]()
         """Wordings with nothing said before the request."""
         self.open = set[str]()
-        """Those with nothing said after it."""
+        """Wordings with nothing said after the request."""
         actions = shape["evaluation_criteria"]["actions"]
         self.inform = shape["evaluation_criteria"]["communicate_info"]
         self.used = {str(value) for row in actions for value in row["arguments"].values()} | set(self.inform)
@@ -228,7 +228,7 @@ class _Telling:
         return {**self.shape, "user_scenario": scenario, "toolscale": {**self.shape["toolscale"], "requests": made}}
 
     def _reason(self, requests: Sequence[Mapping[str, Any]], exchanged: Mapping[str, str]) -> str:
-        """The scenario's reason: the same wordings as before, in this voice. Some stand in one sentence; some begin with
+        """The scenario's reason: the wordings as before, in this voice. Some stand in one sentence, some begin with
         the second of two requests, which is then taken back."""
         rest, said = self.shape["user_scenario"]["instructions"]["reason_for_call"], list[str]()
         for request in requests:
