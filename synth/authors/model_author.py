@@ -71,7 +71,7 @@ class ScriptedParts:
             "Oh hello there! {}",
             "Sorry for my words. {}",
             "Listen, will you? {}",
-            "Dear me. {}",
+            "Good heavens. {}",
         )
         entries = plain(self.texts["intents.yaml"])
         return [{"intent": e["intent"], "say": [f.replace("{}", e["say"][0]) for f in frames]} for e in entries]

@@ -173,7 +173,7 @@ _LED = re.compile(r"((?:^|[.!?] )(?:\w+ ){0,2}\w+, )(\w+)")
 _HOLE = re.compile(r"\{(\w+)\}")
 _ORDER = re.compile(r"\0(\w?)([^.!?\0]*)(\.?)")
 """A mark in an order's place, what is ordered, and the end of its sentence."""
-_ASKS = re.compile(r"(?:(?:please|dear,|uh|um) )?(?:could|can|would|might|how about|do you think)\b", re.IGNORECASE)
+_ASKS = re.compile(r"(?:(?!I |you|perhaps|maybe)\w+,? )?(?:could|can|would|might|how about|do you think)\b", re.IGNORECASE)
 _TWICE = re.compile(r"(\b(?:please|pls|plz|kindly)\b[^.!?]*?),? (?:please|pls|plz|kindly)\b", re.IGNORECASE)
 
 
@@ -250,7 +250,7 @@ class _Telling:
         return reason
 
     def _may_reorder(self, requests: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether the second request may be said first: it stands alone, and both are wishes to be served."""
+        """Whether the second request may be said first: it stands alone, and both are to be served."""
         alone = all(
             "." not in one["intent"] and "first" not in one and one["ending"] == "serve" for one in requests[:2]
         )

@@ -123,8 +123,8 @@ REWORDED = 12
 
 
 async def reword(making: Making, model: LlmAuthor, reader: LlmAuthor) -> tuple[Making, Tally]:
-    """More wordings of each request, under `more`: those that say the same values, and in which the reader sees the
-    same wish. Drafts do not know of them, so tasks stay as they are but for their words."""
+    """More wordings of each request, under `more`: those that say the same values, and in which the reader sees
+    the same request. Drafts do not know of them, so tasks stay as they are but for their words."""
     log, kept = _FaultLog(), 0
     entries = [dict(entry) for entry in _entries(making.parts["intents.yaml"])]
     for at in range(0, len(entries), REWORDED):

@@ -33,7 +33,7 @@ from toolorchestra.synth.stages.stage_values import SynthesisSettings
 from toolorchestra.synth.storage import AUTHOR, Journal, PaidAnswer, PaidModel, PaidRequest, StageStore
 
 KILLS = 5
-FRAMED = re.compile(r"Oh hello there! |Sorry for my words\. |Listen, will you\? |Dear me\. |.* Nothing else\.$")
+FRAMED = re.compile(r"Oh hello there! |Sorry for my words\. |Listen, will you\? |Good heavens\. |.* Nothing else\.$")
 """How the stand-in says requests anew."""
 Reply = Callable[[ChatRequest], str]
 COMMAND = """
