@@ -173,7 +173,9 @@ _LED = re.compile(r"((?:^|[.!?] )(?:\w+ ){0,2}\w+, )(\w+)")
 _HOLE = re.compile(r"\{(\w+)\}")
 _ORDER = re.compile(r"\0(\w?)([^.!?\0]*)(\.?)")
 """A mark in an order's place, what is ordered, and the end of its sentence."""
-_ASKS = re.compile(r"(?:(?!I |you|perhaps|maybe)\w+,? )?(?:could|can|would|might|how about|do you think)\b", re.IGNORECASE)
+_ASKS = re.compile(
+    r"(?:(?!I |you|perhaps|maybe)\w+,? )?(?:could|can|would|might|how about|do you think)\b", re.IGNORECASE
+)
 _TWICE = re.compile(r"(\b(?:please|pls|plz|kindly)\b[^.!?]*?),? (?:please|pls|plz|kindly)\b", re.IGNORECASE)
 
 
