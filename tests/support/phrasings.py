@@ -2,20 +2,26 @@
 
 It shows whether the scripted user understands how agents talk. The oracle goes on as planned whatever the user says, so
 a task is lost when the user ends the talk, or gives up, before the work is done.
+
+`python -m tests.support.phrasings 30` plays each bank over so many tasks of each domain, and says how many are solved.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.paths import REPOSITORY
+from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.gold_conversation import OracleWords, moves
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask
 from toolorchestra.synth.proof.domain_player import DomainPlayer
-from toolorchestra.synth.proof.solvers import Player, scripted
+from toolorchestra.synth.proof.solvers import Arena, Player, scripted
 
 KINDS = ("hold", "ask", "confirm", "tell", "done", "refuse", "transfer")
 HALVES = ("seen", "held out")
@@ -91,3 +97,21 @@ class PhrasedOracle:
     def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Player:
         rng = random.Random(f"{task.task_id}/{seed}")
         return scripted(moves(bench.domain, task, PhrasedWords(self._bank, self._kinds, rng)))
+
+
+def main(number: int) -> None:
+    """Print how many tasks are solved with each bank."""
+    arenas = [Arena(name) for name in loader.names()]
+    for path in sorted((REPOSITORY / "tests" / "data").glob("agent_phrasings*.json")):
+        solver, lost, tries = PhrasedOracle(path.stem, load(path), KINDS), list[str](), 0
+        for arena in arenas:
+            tasks = list(arena.domain.tasks)
+            for task_id in (tasks[place * len(tasks) // number] for place in range(number)):
+                tries += 1
+                if not asyncio.run(arena.passes(solver, task_id, 1)):
+                    lost.append(f"{arena.domain.name}/{task_id}")
+        print(f"| {path.stem} | {tries - len(lost)} / {tries} | {' '.join(lost)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 30)

@@ -163,13 +163,37 @@ class OwnVpn:
         self.default_vpn_details = self.default_vpn_details.model_copy()
 
 
+def item_details(release: Release) -> Any:
+    """The read of an item that later releases have and the package lacks, in the words of the user's copy."""
+
+    def get_item_details(kit: Any, item_id: Any) -> Any:
+        for product in kit.db.products.values():
+            if item_id in product.variants:
+                return product.variants[item_id]
+        raise ValueError("Item not found")
+
+    toolkit = package.module("environment.toolkit")
+    kind: Any = package.member("domains.retail.data_model:Variant")
+    get_item_details.__annotations__ = {"item_id": str, "return": kind}
+    get_item_details.__doc__ = release.words_of("retail", _ITEM) or _ITEM_WORDS
+    return toolkit.is_tool(toolkit.ToolType.READ)(get_item_details)
+
+
 # -- the domain, and the state of one episode --------------------------------------------------------------------------
 
 
 _PYDANTIC_VERSION = re.compile(r"(errors\.pydantic\.dev/)[\d.]+/")
 _MOST_SNAPSHOTS = 4096
-_LATER_READS = frozenset({"get_item_details"})
-"""Tools of later releases that the package lacks and that only read: a reference path ends in the same state."""
+_ITEM = "get_item_details"
+_ITEM_SINCE = (1, 0)
+_ITEM_WORDS = """Get the details of one item in stock.
+
+Args:
+    item_id: The item id, such as '6086499569'. It is another number than the product id.
+
+Returns:
+    The item details.
+"""
 
 
 class _Parts(NamedTuple):
@@ -313,6 +337,8 @@ class Tau2Domain:
         self._kit = package.member(parts.tools)
         if self.folder == "telecom":
             self._kit = type("TelecomTools", (SteadyIds, self._kit), {})
+        if self.folder == "retail" and release.number >= _ITEM_SINCE:
+            self._kit = type("RetailTools", (self._kit,), {_ITEM: item_details(release)})
         self._agent_db = package.member(parts.database).load(release.file(self.folder, parts.file))
         self._user_kit = package.member(parts.user_tools) if parts.user_tools else None
         if self._user_kit is not None and self.folder == "telecom":
@@ -335,7 +361,7 @@ class Tau2Domain:
         criteria = plan.criteria
         for action in (criteria and criteria.actions) or ():
             names = self.user_names if action.side == "user" else self.agent_names
-            if action.call.name not in names and action.call.name not in _LATER_READS:
+            if action.call.name not in names:
                 return f"the {action.side}'s tool {action.call.name}"
         for function in (*plan.actions, *((criteria and criteria.assertions) or ())):
             if not hasattr(self._user_kit if function.side == "user" else self._kit, function.name):

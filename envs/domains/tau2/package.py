@@ -138,6 +138,17 @@ class Release:
         own = self.folder / domain / name
         return own if own.is_file() else _packaged() / domain / name
 
+    def words_of(self, domain: str, tool: str) -> str:
+        """What a copy of upstream's repository says of a tool: read from its source, which is never run; "" where it
+        has none."""
+        for above in [*self.folder.resolve().parents][:_LEVELS]:
+            file = above / "src" / "tau2" / "domains" / domain / "tools.py"
+            found = ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if file.is_file() else ()
+            for node in found:
+                if isinstance(node, ast.FunctionDef) and node.name == tool:
+                    return ast.get_docstring(node) or ""
+        return ""
+
     def tasks(self, domain: str) -> Mapping[str, Mapping[str, Any]]:
         """The tasks of a domain as they are written, by id."""
         return _tasks(self.file(domain, "tasks.json"))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.tau2_playing import env_of, needs_package, released, world_of
+from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2.package import load_release
 from toolorchestra.envs.models import ChatRequest, ScriptedModel
@@ -113,6 +114,30 @@ def test_tasks_whose_tools_the_package_lacks_are_refused(row: dict[str, Any], wh
         env_of("airline", "scripted", "7", tasks_path=path)
 
 
-def test_a_read_of_1_0_that_the_package_lacks_does_not_keep_its_tasks_from_being_played(tmp_path: Path) -> None:
+def test_the_read_of_1_0_that_the_package_lacks_is_played_in_the_copys_words(tmp_path: Path) -> None:
+    row = task(actions=[{"name": "get_item_details", "arguments": {"item_id": "6086499569"}}])
+    path = checkout(tmp_path, [row], domain="retail")
+    tools = tmp_path / "src" / "tau2" / "domains" / "retail" / "tools.py"
+    tools.parent.mkdir(parents=True)
+    tools.write_text(
+        'raise SystemExit  # never run\nclass A:\n    def get_item_details(self):\n        """Say it."""\n'
+    )
+    env = env_of("retail", "scripted", "7", tasks_path=str(path))
+    offered = {tool["function"]["name"]: tool["function"] for tool in world_of(env).toolbox.schemas}
+    assert offered["get_item_details"]["description"] == "Say it."
+    assert list(offered["get_item_details"]["parameters"]["properties"]) == ["item_id"]
+    item_id = next(iter(next(iter(world_of(env).state.kits[0].db.products.values())).variants))
+    for item, said in ((item_id, f'"item_id": "{item_id}"'), ("1", "Error: Item not found")):
+        assert said in env.step(render_call("get_item_details", {"item_id": item}))[4]["new_messages"][-1]["content"]
+    tools.unlink()
+    without = world_of(
+        env_of("retail", "scripted", "7", tasks_path=str(checkout(tmp_path / "b", [row], domain="retail")))
+    )
+    assert "one item in stock" in str(without.toolbox.schemas)
+    assert "get_item_details" not in str(world_of(env_of("retail", "scripted")).toolbox.schemas)
+
+
+def test_an_older_release_has_no_such_read(tmp_path: Path) -> None:
     row = task(actions=[{"name": "get_item_details", "arguments": {"item_id": "1"}}])
-    env_of("retail", "scripted", "7", tasks_path=str(checkout(tmp_path, [row], domain="retail")))
+    with pytest.raises(ConfigError, match="the assistant's tool get_item_details"):
+        env_of("retail", "scripted", "7", tasks_path=str(checkout(tmp_path, [row], "0.2.1", "retail")))

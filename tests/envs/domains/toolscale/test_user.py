@@ -226,7 +226,7 @@ def test_an_oracle_in_other_words_loses_next_to_nothing(bank: str, half: str) ->
         for task_id in list(arena.domain.tasks)[::30]:
             tries += 1
             solved += asyncio.run(arena.play(solver, task_id, 0)).solved
-    assert solved >= 0.95 * tries
+    assert solved >= tries - 1  # all banks over all domains lose less than 1 %: python -m tests.support.phrasings
 
 
 def test_it_follows_an_agent_that_takes_the_requests_in_another_order() -> None:
