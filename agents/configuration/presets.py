@@ -133,29 +133,32 @@ PRESETS: Mapping[str, TrainConfig] = {
         evaluation_temperature=0.25,
         evaluation_tasks=200,
     ),
-    # A pretrained model on two CPU cores in under 100 minutes: docs/training.md has the arithmetic of these sizes.
+    # A pretrained model on two CPU cores in about an hour. Its few plays are of many tasks, eight of each, at a rate at
+    # which it does not settle on its first habit.
     "lm-cpu": TrainConfig(
         preset="lm-cpu",
         environments=tuple(EnvMix(env_id, 1.0, {**_TINY_ARGUMENTS, "max_turns": 6}) for env_id in _WORLDS),
         model=ModelConfig(
-            path="./runs/smollm2", dtype="bfloat16", lora_rank=16, threads=2, rows=32, tokens_per_batch=2_048
+            path="./runs/smollm2", dtype="bfloat16", lora_rank=16, threads=2, rows=64, tokens_per_batch=2_048
         ),
-        warm_start=WarmStart(steps=32, batch=16, learning_rate=1e-3, demonstrations=520),
-        steps=60,
-        groups=4,
+        warm_start=WarmStart(steps=16, batch=16, learning_rate=2e-3, demonstrations=260),
+        steps=14,
+        groups=8,
+        rollouts=8,
         baselines=("cheapest", "strongest"),
         updates=2,
-        learning_rate=2e-4,
-        final_learning_rate=5e-5,
+        learning_rate=4e-4,
+        final_learning_rate=1e-4,
+        loss=LossParams(entropy_weight=0.01),
         algorithm="leave-one-out",
         expected_outcome=True,
         advantage=AdvantageParams(unreadable="wrong", least_spread=0.0),
         max_tokens=40,
         max_context=1_024,
-        evaluate_every=20,
+        evaluate_every=7,
         evaluation_temperature=0.5,
         evaluation_tasks=20,
-        save_every=5,
+        save_every=2,
     ),
     # One GPU of 24 GB. vLLM's cache is paged: in the local sampler each of `rows` takes max_context tokens, 1.9 GB.
     "small-gpu": TrainConfig(

@@ -101,17 +101,12 @@ def test_a_run_goes_into_a_folder_of_its_preset_and_seed() -> None:
 
 
 def test_the_pretrained_model_on_a_laptop_is_small_enough_for_one() -> None:
-    """The sizes that docs/train-laptop.md adds up: it says how many minutes each part takes."""
     config = preset("lm-cpu")
-    start = config.warm_start
     assert (config.model.device, config.model.dtype, config.model.lora_rank > 0) == ("cpu", "bfloat16", True)
-    assert start.steps * start.batch == pytest.approx(512, abs=20)
-    assert (config.groups * config.rollouts, config.steps) == (32, 60)
+    start = config.warm_start
+    learnt_from = start.steps * start.batch + config.steps * config.groups * config.rollouts
+    assert learnt_from <= 1_200  # about four seconds each
     assert config.model.rows >= config.groups * config.rollouts
-    episode, prompt = 680, 450
-    learnt_from = start.steps * start.batch * episode
-    shared = config.updates * config.groups * prompt + config.groups * config.rollouts * (episode - prompt)
-    assert (learnt_from + config.steps * shared) / 330 / 60 < 70
     assert all(mix.arguments["style"] == "brief" and mix.arguments["max_turns"] == 6 for mix in config.environments)
 
 
