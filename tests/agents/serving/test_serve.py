@@ -237,7 +237,7 @@ def test_keys_their_limits_and_who_may_look(tmp_path: Path, keys: dict[str, str]
             assert says in refused.text
         assert server.service.accounts.accounts()[1] == ("alice", round(sum(spent) * 1e9), 0)
         late = next(one for one in (ask("bob") for _ in range(4)) if one.status_code == 429)
-        assert late.headers["retry-after"] == "5"
+        assert int(late.headers["retry-after"]) in range(1, 6)  # five seconds, less what asking took
         for path in ("/metrics", "/v1/activity"):
             assert httpx.get(server.url + path).status_code == 401
             as_alice, as_root = ({"authorization": f"Bearer {keys[name]}"} for name in ("alice", "root"))
