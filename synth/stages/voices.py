@@ -87,7 +87,7 @@ def words() -> Words:
     return Words(
         phrases=(
             _phrases(held["clauses"], _CLAUSE, r"(?! (?:to|you|not|that|still)\b)"),
-            _phrases(held["phrases"], r"(?<![\w-])"),
+            _phrases(held["phrases"], r"(?<![\w-])(?<!\byou )"),
         ),
         shapes=_rewrites(held["shapes"]),
         ends=_rewrites(held["ends"], held["verbs"]),
@@ -215,8 +215,10 @@ class _Telling:
             if first:
                 new["first"] = dict(first)
                 holders += [("say", first, new["first"]), ("then", first, new["first"])]
+            serious = request["ending"] == "transfer"  # who hands over an emergency makes no small talk
             for key, old, into in holders:
-                said = [self._said(intent, one, number, corrects=not first, around=key == "say") for one in old[key]]
+                around = key == "say" and not serious
+                said = [self._said(intent, one, number, corrects=not first, around=around) for one in old[key]]
                 into[key] = list(dict.fromkeys(said))
                 exchanged.update(zip(old[key], said, strict=True))
             made.append(new)
