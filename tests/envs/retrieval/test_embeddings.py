@@ -17,7 +17,10 @@ import numpy as np
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
+from tests.paths import SHARED
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
+from toolorchestra.agents.commands import evaluate
+from toolorchestra.agents.evaluation.rows import read_rows
 from toolorchestra.agents.policies.base import unreal
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, WrongSetting
@@ -31,6 +34,7 @@ from toolorchestra.envs.retrieval.remote import IndexServer
 from toolorchestra.envs.tools.backends import Backing, read
 
 SIZE, MODEL, KEY = 512, "Qwen/Qwen3-Embedding-0.6B", "sk-canary-embeddings"
+QUESTIONS = SHARED / "data" / "frames_questions.jsonl"
 needs_faiss = pytest.mark.skipif(find_spec("faiss") is None, reason='needs pip install ".[dense]"')
 RIVERS = [Passage(f"r{n}", f"River {n}", f"water number{n} flows to sea{n}") for n in range(150)]
 
@@ -212,6 +216,34 @@ def test_an_episode_pays_for_the_query_s_tokens_and_its_replay_the_same(tmp_path
         assert server.seen[-1].json["input"] == [f"{settings['query_prompt']}number7 sea7"]
     with pytest.raises(ConfigError, match="a file of backends says where"):
         load(folder)
+
+
+def stand_ins(asked: ReceivedRequest) -> ServerReply:
+    """The embeddings, an orchestrator that searches once and says where it looked, and a judge that calls it right."""
+    if "input" in asked.json:
+        return vectors(asked)
+    if "<verdict>" in asked.text:
+        return ServerReply("<verdict>right</verdict>")
+    question = asked.json["messages"][1]["content"][:200]
+    searched = len(asked.json["messages"]) > 2
+    found = ("submit", {"answer": "a river"}) if searched else ("local_search", {"query": question})
+    return ServerReply(render_call(*found))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not QUESTIONS.is_file(), reason="the public FRAMES questions are not on this machine")
+@pytest.mark.parametrize("engine", ["dense", "hybrid"])
+def test_the_824_real_frames_questions_are_played_over_served_embeddings(tmp_path: Path, engine: str) -> None:
+    with Loopback(stand_ins) as server:
+        file, run, index = backends_file(tmp_path, server), tmp_path / "run", tmp_path / "i"
+        file.write_text(f'{file.read_text()}[models."*"]\nendpoints = ["tei"]\n')
+        build(RIVERS, index, Build(engine, served=embedder(server)))
+        words = ["--env", "FRAMES-v0", "tools=plain", "--split", "all", "--dataset", str(QUESTIONS), "--policy", "chat"]
+        more = ["--backends", str(file), f"index={index}", "judge=gpt-5-mini", "--out", str(run)]
+        assert evaluate.main([*words, *more, "--tasks", "824"]) == 0
+    rows = list(read_rows(run))
+    assert [len(rows), sum(row.right == 1 for row in rows)] == [824, 824]
+    assert all(row.calls["local_search"] == 1 and MODEL in row.nano_usd_by_model for row in rows)
 
 
 def test_an_index_server_tells_its_askers_what_their_searches_used(tmp_path: Path) -> None:
