@@ -91,7 +91,7 @@ def words() -> Words:
         ),
         shapes=_rewrites(held["shapes"]),
         ends=_rewrites(held["ends"], held["verbs"]),
-        verbs=re.compile(rf"{_START}(?:please )?(?=(?:{held['verbs']})\b(?! of\b))", re.IGNORECASE),
+        verbs=re.compile(rf"{_START}(?:please )?(?=(?:{held['verbs']})\b(?! of\b|,))", re.IGNORECASE),
         registers={name: _register(row) for name, row in held["registers"].items()},
         **{key: tuple(held[key]) for key in ("corrections", "joins", "compounds", "reorders", "asides")},
     )

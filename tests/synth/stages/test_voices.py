@@ -78,7 +78,8 @@ def test_a_wording_with_another_value_is_seen(plain: str, made: str, wrong: str 
 
 MADE_WRONG = re.compile(
     r"would you like (?!to|a)|(?:'ve got|so happens that I have) (?:changed|set )|I own a |own own|[?!.],|,[.!?,]|  |"
-    r"\0|[\ue000-\uf8ff]|\bkindly (?:kindly|finally)|please please|\ba minimum of tell|dear, dear",
+    r"you stop, that|would I find|that that at|\0|[\ue000-\uf8ff]|\bkindly (?:kindly|finally)|please please|"
+    r"\ba minimum of tell|dear, dear",
     re.IGNORECASE,
 )
 """Slips of putting words together that were found by reading."""
