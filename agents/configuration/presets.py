@@ -133,7 +133,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         evaluation_temperature=0.25,
         evaluation_tasks=200,
     ),
-    # A pretrained model on two CPU cores in about an hour. Its few plays are of many tasks, eight of each, at a rate at
+    # A pretrained model on two CPU cores in one to two hours. Its few plays are of many tasks, eight of each, at a rate at
     # which it does not settle on its first habit.
     "lm-cpu": TrainConfig(
         preset="lm-cpu",

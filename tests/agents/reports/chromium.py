@@ -160,5 +160,5 @@ class Chromium:
             self.complaints.append(json.dumps(said["args"]))
         elif method == "Log.entryAdded":
             self.complaints.append(said["entry"]["text"])
-        elif method == "Network.requestWillBeSent" and not said["request"]["url"].startswith((self._own, "data:")):
+        elif method == "Network.requestWillBeSent" and not said["request"]["url"].startswith((*self._own, "data:")):
             self.complaints.append(f"a request: {said['request']['url']}")
