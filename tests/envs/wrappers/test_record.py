@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -92,7 +93,7 @@ def test_failed_episodes_stay_strict_json(tmp_path: Path) -> None:
     env.reset(seed=0)
     episode = base(env).episode
     assert episode is not None
-    episode.world.question = None  # type: ignore[attr-defined]
+    episode.world.question = SimpleNamespace(images=())  # type: ignore[attr-defined]
     _, reward, *_ = env.step(SEARCH)
     assert reward != reward
     (line,) = path.read_text().splitlines()
