@@ -12,7 +12,6 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
@@ -138,8 +137,7 @@ def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
 
 
 def _evaluate(run: TrainingRun) -> None:
-    params = rollout_params(run.config, run.config.evaluation_temperature)
-    evaluating = run.rollouts.with_params(replace(params, expected_outcome=run.config.expected_outcome))
+    evaluating = run.rollouts.with_params(rollout_params(run.config, run.config.evaluation_temperature))
     with run.ahead.paused() if run.ahead else nullcontext(), run.engine.averaged():
         evaluation = run.held_out.evaluate(evaluating)
     require_money()

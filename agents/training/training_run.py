@@ -211,7 +211,7 @@ def rollout_params(config: TrainConfig, temperature: float | None = None) -> Rol
         temperature=config.temperature if temperature is None else temperature,
         concurrency=config.model.rows,
         stop_at_call=config.stop_at_call,
-        expected_outcome=config.expected_outcome and temperature is None,  # evaluations count what was drawn
+        expected_outcome=config.expected_outcome,
     )
 
 
