@@ -80,7 +80,9 @@ def cents_per_solved(rng: np.random.Generator, n: int) -> bool:
 def reward(rng: np.random.Generator, n: int) -> bool:
     """The mean of outcomes less bills."""
     hard, truth = rng.normal(size=n), rng.uniform(0.3, 0.9)
-    return _holds(mean_interval(list(_hard(rng, n, truth, hard) - _bills(rng, n, hard, 0.1))), truth - 0.1)
+    return _holds(
+        mean_interval(list(_hard(rng, n, truth, hard) - _bills(rng, n, hard, 0.1)), outcomes=True), truth - 0.1
+    )
 
 
 def share_of_oracle(rng: np.random.Generator, n: int) -> bool:
@@ -114,7 +116,7 @@ def reward_apart(rng: np.random.Generator, n: int) -> bool:
     """The difference of their rewards."""
     hard, (left, right) = rng.normal(size=n), rng.uniform(0.3, 0.9, 2)
     sides = [_hard(rng, n, chance, hard) - _bills(rng, n, hard, bill) for chance, bill in ((left, 0.1), (right, 0.2))]
-    return _holds(mean_interval(list(sides[1] - sides[0])), right - left - 0.1)
+    return _holds(mean_interval(list(sides[1] - sides[0]), outcomes=True), right - left - 0.1)
 
 
 def best_of_five(rng: np.random.Generator, n: int) -> bool:
@@ -145,7 +147,7 @@ def trainings(rng: np.random.Generator, n: int) -> bool:
     luck = rng.normal(0, 0.05, 3)
     mine = np.array([_hard(rng, n, 0.6, hard) - _bills(rng, n, hard, 0.1) + one for one in luck])
     apart = list(mine.mean(axis=0) - against)
-    interval = mean_interval(apart)
+    interval = mean_interval(apart, outcomes=True)
     return interval is not None and _holds(interval.wider(float(np.mean(apart)), reach_of_seeds(mine)), 0.0)
 
 

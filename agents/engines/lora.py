@@ -32,8 +32,13 @@ def keep_few_activations(model: Any) -> None:
     sequences attention takes the most operations, and its outcome is as wide as the input. Releases of transformers
     name it differently."""
     now = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    now(few_kept())
+
+
+def few_kept() -> dict[str, Any]:
+    """What torch's checkpoint() is told, so that it does so."""
     kept = [getattr(torch.ops.aten, f"_scaled_dot_product_{way}").default for way in _ATTENTION]
-    now({"use_reentrant": False, "context_fn": partial(create_selective_checkpoint_contexts, kept)})
+    return {"use_reentrant": False, "context_fn": partial(create_selective_checkpoint_contexts, kept)}
 
 
 def with_lora(model: Any, settings: EngineSettings, seed: int, *, in_parts: bool = False) -> Any:

@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from toolorchestra.agents.engines.base import LOGIT_BYTES, Datum, EngineSettings, Helpers, LossParams
 from toolorchestra.agents.engines.decoder import KNOWN
+from toolorchestra.agents.engines.lora import few_kept
 from toolorchestra.agents.engines.optimizers import make_optimizer
 from toolorchestra.agents.engines.sharded import for_disk, like
 from toolorchestra.agents.engines.weights import ReferenceWeights
@@ -83,7 +84,7 @@ class PolicyUpdate:
         self._device = torch.device(settings.device)
         self.trained = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(model, settings, fused=self._device.type == "cuda")
-        self._shares = can_share(model, settings) and ranks is None
+        self._shares = can_share(model) and ranks is None
         # cuDNN, which computes attention on Hopper, takes a third of a second to prepare for each new width.
         self._few_widths = self._device.type == "cuda" and is_large(model)
         self._most_padding = MOST_PADDING if is_large(model) else MOST_PADDING_OF_SMALL
@@ -251,10 +252,12 @@ def _head(head: Any, hidden: Tensor, drawn: Tensor, temperature: float, *, learn
 # -- batches -----------------------------------------------------------------------------------------------------------
 
 
-def can_share(model: Any, settings: EngineSettings) -> bool:
-    """Whether a prompt is run once for several sequences: of plain attention, with its activations kept, and large."""
-    plain = model.config.model_type in KNOWN and not settings.gradient_checkpointing
-    return plain and is_large(model)
+def can_share(model: Any) -> bool:
+    """Whether a prompt is run once for several sequences: of a large model, all of whose blocks see all of it."""
+    config = model.config
+    plain = set(getattr(config, "layer_types", None) or ("full_attention",)) == {"full_attention"}
+    torchs = getattr(config, "_attn_implementation", "sdpa") == "sdpa"  # others take other masks
+    return config.model_type in KNOWN and plain and torchs and is_large(model)
 
 
 def is_large(model: Any) -> bool:
@@ -341,12 +344,41 @@ def hidden_states(base: Any, tokens: Tensor, common: int) -> Tensor:
         # Padding stands on the right, so causal attention alone keeps it out of sight.
         made: Tensor = base.model(input_ids=tokens, use_cache=False).last_hidden_state
         return made
-    from transformers import DynamicCache
+    model, places = base.model, torch.arange(tokens.shape[1], device=tokens.device)[None]
+    asked, rest = model.embed_tokens(tokens[:1, :common]), model.embed_tokens(tokens[:, common:])
+    turned = model.rotary_emb(asked, places[:, :common]), model.rotary_emb(rest, places[:, common:])
+    sight = torch.ones(rest.shape[1], tokens.shape[1], dtype=torch.bool, device=tokens.device).tril(common)[None, None]
+    for layer in model.layers:
+        step = partial(_through, layer, turned, sight)
+        if getattr(layer, "gradient_checkpointing", False) and layer.training and torch.is_grad_enabled():
+            step = partial(checkpoint, step, **few_kept())
+        asked, rest = step(asked, rest)
+    return torch.nn.functional.pad(model.norm(rest), (0, 0, common, 0))
 
-    cache: Any = DynamicCache()
-    base.model(input_ids=tokens[:1, :common], past_key_values=cache, use_cache=True)
-    for layer in cache.layers:
-        layer.keys = layer.keys.expand(len(tokens), -1, -1, -1)
-        layer.values = layer.values.expand(len(tokens), -1, -1, -1)
-    made = base.model(input_ids=tokens[:, common:], past_key_values=cache, use_cache=True).last_hidden_state
-    return torch.nn.functional.pad(made, (0, 0, common, 0))
+
+def _through(layer: Any, turned: tuple[Any, Any], sight: Tensor, asked: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
+    """The prompt through a block, and what follows it, which sees it."""
+    # transformers checkpoints a block by itself and drops its cache then: here both parts are checkpointed together.
+    set_to = getattr(layer, "gradient_checkpointing", False)
+    layer.gradient_checkpointing, seen = False, _Seen()
+    try:
+        asked = layer(asked, position_embeddings=turned[0], past_key_values=seen)
+        return asked, layer(rest, attention_mask=sight, position_embeddings=turned[1], past_key_values=seen)
+    finally:
+        layer.gradient_checkpointing = set_to
+
+
+class _Seen:
+    """What a block takes for its cache: the keys and values of the prompt, and behind them those of what follows."""
+
+    def __init__(self) -> None:
+        self._asked: tuple[Tensor, Tensor] | None = None
+
+    def update(self, keys: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+        """Take the prompt's, or put it before these, once for each row."""
+        if self._asked is None:
+            self._asked = keys, values
+            return keys, values
+        before = (one.expand(len(keys), -1, -1, -1) for one in self._asked)
+        made = [torch.cat(pair, 2) for pair in zip(before, (keys, values), strict=True)]
+        return made[0], made[1]

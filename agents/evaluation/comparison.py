@@ -302,7 +302,7 @@ def compare_pairs(
         bounds=_bounds(same),
         cents=_difference(by_task, attrgetter("cents"), sides),
         minutes=_difference(by_task, attrgetter("minutes"), sides),
-        reward=_difference(by_task, lambda row: row.value - row.agent_usd, sides),
+        reward=_difference(by_task, lambda row: row.value - row.agent_usd, sides, outcomes=True),
         better=better,
         worse=worse,
         p=(p := sign_test(better, worse)),
@@ -331,14 +331,15 @@ def _accuracy(by_task: Sequence[Sequence[Pair]], trainings: Sides) -> MeanDiffer
 
 
 def _difference(
-    by_task: Sequence[Sequence[Pair]], of: Callable[[EvaluationRow], float], trainings: Sides
+    by_task: Sequence[Sequence[Pair]], of: Callable[[EvaluationRow], float], trainings: Sides, *, outcomes: bool = False
 ) -> MeanDifference | None:
     """A mean over tasks of each task's mean difference: trials of a task are drawn together by the bootstrap."""
     left, right = ([math.fsum(of(p[side]) for p in pairs) / len(pairs) for pairs in by_task] for side in (0, 1))
     apart, n = [b - a for a, b in zip(left, right, strict=True)], len(by_task)
     if not apart:
         return None
-    mean, interval = math.fsum(apart) / n, mean_interval(apart) or Interval(-math.inf, math.inf)
+    mean = math.fsum(apart) / n
+    interval = mean_interval(apart, outcomes=outcomes) or Interval(-math.inf, math.inf)
     interval = _wider(mean, interval, by_task, of, trainings)
     return MeanDifference(math.fsum(left) / n, math.fsum(right) / n, mean, interval)
 

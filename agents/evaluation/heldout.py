@@ -133,7 +133,7 @@ def intervals(tasks: Sequence[TaskScores], name: str) -> dict[str, Interval]:
     """Intervals of 95 % of a player's means over the tasks that he played: reward and cents by a bootstrap of tasks,
     accuracy by Wilson's. Empty where he played none."""
     rows = [task.players[name] for task in tasks if name in task.players]
-    rewards = mean_interval([reward for _, reward in rows])
+    rewards = mean_interval([reward for _, reward in rows], outcomes=True)
     cents = mean_interval([100 * measure.usd for measure, _ in rows], never_below_0=True)
     if rewards is None or cents is None:
         return {}

@@ -204,7 +204,7 @@ def escalating(table: Table, most: int | None = None) -> Chosen:
 def _standing(name: str, one: Chosen, best: Chosen) -> ReplayedLine:
     """A line of the table. `best` is the single model that it is compared with."""
     gain, left = _ratio(one.success, best.success), _ratio(one.usd, best.usd)
-    accuracy = _mean(one.success)
+    accuracy = _mean(one.success, outcomes=True)
     return ReplayedLine(
         name,
         (accuracy[0], max(0.0, accuracy[1]), min(1.0, accuracy[2])),
@@ -215,8 +215,8 @@ def _standing(name: str, one: Chosen, best: Chosen) -> ReplayedLine:
     )
 
 
-def _mean(values: Numbers) -> tuple[float, float, float]:
-    found = mean_interval(values.tolist()) or Interval(-np.inf, np.inf)
+def _mean(values: Numbers, *, outcomes: bool = False) -> tuple[float, float, float]:
+    found = mean_interval(values.tolist(), outcomes=outcomes) or Interval(-np.inf, np.inf)
     return float(values.mean()), found.low, found.high
 
 

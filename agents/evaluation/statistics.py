@@ -21,7 +21,7 @@ POWER_Z = 0.841621
 """The same for 80 %, one-sided."""
 DRAWS = 2000
 """Draws of each bootstrap."""
-LEAST_ERROR = 1 / 3
+LEAST_ERROR = 0.6
 """The least standard error of a draw, as a share of that of all tasks: tasks that are drawn alike have none."""
 SEED = 20_251_121
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -166,18 +166,21 @@ def pass_rates(tallies: Sequence[TaskTally], of: Callable[[int, int, int], float
     return made
 
 
-def mean_interval(values: Sequence[float], of: int = 1, *, never_below_0: bool = False) -> Interval | None:
+def mean_interval(
+    values: Sequence[float], of: int = 1, *, outcomes: bool = False, never_below_0: bool = False
+) -> Interval | None:
     """Interval of a mean over tasks: a bootstrap-t of tasks. None of fewer than two, which say nothing of how far
-    others are from them. `of` is how many such intervals hold their means together in 95 %. `never_below_0`: as bills
-    and times, whose mean cannot be below 0 either.
+    others are from them. `of` is how many such intervals hold their means together in 95 %. `outcomes`: the values are
+    mostly outcomes, as accuracy and rewards are, and have no long tails. `never_below_0`: as bills and times, whose
+    mean cannot be below 0 either.
 
-    Its tails are as much longer than 2.5 % as Student's are than the normal ones: costs have long tails, which few
-    tasks do not show (Hesterberg 2015, The American Statistician 69:371)."""
+    Without `outcomes` its tails are as much longer than 2.5 % as Student's are than the normal ones: costs have long
+    tails, which few tasks do not show (Hesterberg 2015, The American Statistician 69:371)."""
     column, n = np.array(values, dtype=float), len(values)
     if n < 2:
         return None
     centre, error = _mean_and_error(column)
-    tail = max(0.0125, NormalDist().cdf(-math.sqrt(n / (n - 1)) * student(n - 1)))
+    tail = 0.025 if outcomes else max(0.0125, NormalDist().cdf(-math.sqrt(n / (n - 1)) * student(n - 1)))
     low, high = _pivots(column, tail / of) if error else (0.0, 0.0)
     least = 0.0 if never_below_0 else -math.inf
     return Interval(max(least, centre - high * error), centre - low * error)

@@ -163,8 +163,9 @@ def _overall(played: StagesPlayed) -> str:
     rows = [["", "reward", "share of the oracle's", "right", "¢ a task", "s a task", "readable turns"]]
     for name, plays in played.plays.items():
         mine = [play for i in tasks if (play := plays[i]) is not None]
-        reward, share = _mean([p.reward for p in mine], "{:.3f}"), _of_oracle(played, name, tasks)
-        bills = [_mean([p.right for p in mine], "{:.1%}"), _mean([p.cents for p in mine], "{:.2f}")]
+        reward, share = _mean([p.reward for p in mine], "{:.3f}", outcomes=True), _of_oracle(played, name, tasks)
+        right = _mean([p.right for p in mine], "{:.1%}", outcomes=True)
+        bills = [right, _mean([p.cents for p in mine], "{:.2f}")]
         seconds = f"{statistics.fmean(p.seconds for p in mine):.0f}" if mine else "-"
         readable = f"{played.readable[name]:.1%}" if name in played.readable else ""
         rows.append([name, reward, share, *bills, seconds, readable])
@@ -197,8 +198,8 @@ def _changes(played: StagesPlayed) -> str:
     for before, after in zip(played.stages, played.stages[1:], strict=False):
         pairs = [(a, b) for i in tasks if (a := played.plays[before][i]) and (b := played.plays[after][i])]
         apart = [[after - before for before, after in zip(a, b, strict=True)] for a, b in pairs]
-        forms = ("{:+.3f}", "{:+.1%}", "{:+.2f}")
-        cells = [_mean([one[place] for one in apart], form) for place, form in enumerate(forms)]
+        forms = (("{:+.3f}", True), ("{:+.1%}", True), ("{:+.2f}", False))
+        cells = [_mean([one[n] for one in apart], form, outcomes=o) for n, (form, o) in enumerate(forms)]
         rows.append([f"{before} → {after}", *cells])
     return f"Task by task, the mean of the differences:\n\n{markdown(rows)}"
 
@@ -212,8 +213,8 @@ def _of_oracle(played: StagesPlayed, name: str, tasks: Sequence[int]) -> str:
     return f"{sum(mine) / sum(best):.1%} {_ends(ratio_interval(mine, best), '{:.1%}')}"
 
 
-def _mean(values: Sequence[float], form: str) -> str:
-    found = mean_interval(values)
+def _mean(values: Sequence[float], form: str, *, outcomes: bool = False) -> str:
+    found = mean_interval(values, outcomes=outcomes)
     return "-" if found is None else f"{form.format(statistics.fmean(values))} {_ends(found, form)}"
 
 

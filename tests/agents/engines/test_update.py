@@ -51,7 +51,10 @@ def gradients(made: LocalEngine, data: Sequence[Datum], loss: LossParams, tokens
     return kept
 
 
-@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, lora_rank=4)])
+TWICE = replace(CONFIG, gradient_checkpointing=True)
+
+
+@pytest.mark.parametrize("config", [CONFIG, TWICE, replace(CONFIG, lora_rank=4), replace(TWICE, lora_rank=4)])
 @pytest.mark.parametrize("loss", [LossParams(entropy_weight=0.1), LossParams("cross_entropy")])
 def test_a_common_prompt_is_run_once_and_the_gradient_is_the_same(
     config: LocalConfig, loss: LossParams, monkeypatch: pytest.MonkeyPatch
@@ -64,7 +67,7 @@ def test_a_common_prompt_is_run_once_and_the_gradient_is_the_same(
     mine = gradients(made, data, loss, once)
     monkeypatch.setattr(made._update, "_shares", False)
     plain = gradients(made, data, loss, each)
-    assert sum(once) < 0.4 * sum(each)
+    assert sum(once) < 0.4 * (1 + config.gradient_checkpointing) * sum(each)  # the hook hears of the second run too
     for left, right in zip(mine, plain, strict=True):
         assert torch.allclose(left, right, atol=1e-5, rtol=1e-3)
 
@@ -82,16 +85,21 @@ def test_what_is_kept_apart() -> None:
     assert max(map(len, got)) == 4
 
 
-def test_where_activations_are_computed_twice_nothing_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers keeps no cache then. Nor for a model whose time goes into overhead."""
+def test_what_shares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model whose time goes into overhead, blocks that see a part, other kernels, other models."""
     made = engine()
-    assert can_share(made.model, CONFIG)
-    assert not can_share(made.model, replace(CONFIG, gradient_checkpointing=True))
+    assert can_share(made.model)
     monkeypatch.setattr(update, "LEAST_PARAMETERS", 10**6)
-    assert not can_share(made.model, CONFIG)
+    assert not can_share(made.model)
     monkeypatch.setattr(update, "LEAST_PARAMETERS", 0)
-    made.model.config.model_type = "mamba"
-    assert not can_share(made.model, CONFIG)
+    for name, other in (("model_type", "mamba"), ("layer_types", ["sliding_attention", "full_attention"])):
+        config = made.model.config
+        usual = getattr(config, name)
+        setattr(config, name, other)
+        assert not can_share(made.model), name
+        setattr(config, name, usual)
+    made.model.set_attn_implementation("eager")
+    assert not can_share(made.model)
 
 
 def test_an_adapter_learns_as_it_does_in_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def test_pairs_by_hand() -> None:
     assert found.minutes.difference == pytest.approx(1.0)
     assert found.reward is not None
     assert (found.reward.left, found.reward.right) == (pytest.approx(0.45), pytest.approx(0.73))
-    assert found.reward.interval == mean_interval([0.03, -0.97, 1.03, 1.03])
+    assert found.reward.interval == mean_interval([0.03, -0.97, 1.03, 1.03], outcomes=True)
 
 
 def test_another_seed_or_sheet_is_no_pair() -> None:
