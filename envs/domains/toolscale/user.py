@@ -411,13 +411,8 @@ class _UserTurn:
         facts = self._facts()
         if not facts:
             return []
-        asking = [one.text for one in self.heard.sentences if self._asks_for_facts(one)]
-        return [
-            fact
-            for fact in facts
-            if any(heard.names(fact.asked, part) for part in asking)
-            or any(heard.names_alone(fact.asked, one.text) for one in self.heard.sentences)
-        ]
+        asking = [one.text for one in self.heard.sentences if one.brief or self._asks_for_facts(one)]
+        return [fact for fact in facts if any(heard.names(fact.asked, part) for part in asking)]
 
     def _facts(self) -> tuple[UserFact, ...]:
         """What may be asked for by now."""
