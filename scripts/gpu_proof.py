@@ -82,11 +82,11 @@ def trainer(where: Where, length: int, rank: int, sampler: Any = None, **setting
     return LocalEngine(model, [], LocalConfig(**held, length=length, gradient_checkpointing=True, **settings), sampler)
 
 
-def sequences(where: Where, length: int, count: int = 2) -> list[Datum]:
-    """Random tokens, of which the second half is learnt from."""
-    rng, half = random.Random(0), length // 2
-    words = [[rng.randrange(int(shape_of(where)["vocab_size"])) for _ in range(length)] for _ in range(count)]
-    return [datum(row[:half], row[half:], [-1.0] * half) for row in words]
+def sequences(where: Where, length: int, count: int = 2, *, prompts: int = 0) -> list[Datum]:
+    """Random tokens, of which the second half is learnt from; of fewer prompts than sequences, where that is said."""
+    rng, half, words = random.Random(0), length // 2, range(int(shape_of(where)["vocab_size"]))
+    asked = [rng.choices(words, k=half) for _ in range(prompts or count)]
+    return [datum(asked[n % len(asked)], rng.choices(words, k=half), [-1.0] * half) for n in range(count)]
 
 
 def seconds_a_step(engine: LocalEngine, data: Sequence[Datum], times: int = 3) -> float:
@@ -121,8 +121,8 @@ def steps(where: Where, tokens: int) -> Mapping[str, Any]:
 
 
 def kernels(where: Where) -> Mapping[str, Any]:
-    """The same step with torch's own kernels, with fused ones, and with these where attention is computed again in the
-    backward pass in place of kept."""
+    """The same step with torch's own kernels and with fused ones. And that of eight plays, half of each its prompt: of
+    one task, whose prompt is run once, and of eight tasks."""
     length, rank = (128, 4) if where.tiny else (16_384, 64)
     data, found = sequences(where, length), dict[str, Any]()
     plain = trainer(where, length, rank, kernels="torch")
@@ -130,8 +130,18 @@ def kernels(where: Where) -> Mapping[str, Any]:
     del plain
     engine = trainer(where, length, rank)
     found |= {"fused kernels": str(engine.fused), "fused_seconds": seconds_a_step(engine, data)}
-    engine.model.get_base_model().gradient_checkpointing_enable({"use_reentrant": False})
-    return {**found, "attention_again_seconds": seconds_a_step(engine, data)}
+    for name, prompts in (("prompt_once_seconds", 1), ("prompt_each_seconds", 8)):
+        found[name] = seconds_a_step(engine, sequences(where, length // 4, 8, prompts=prompts))
+    return found
+
+
+def compiled(where: Where) -> Mapping[str, Any]:
+    """The step of `kernels`, of blocks that torch.compile has made."""
+    length, rank = (128, 4) if where.tiny else (16_384, 64)
+    engine = trainer(where, length, rank)
+    for block in engine.model.get_base_model().model.layers:
+        block.compile(backend="aot_eager" if where.tiny else "inductor")
+    return {"fused kernels": str(engine.fused), "seconds": seconds_a_step(engine, sequences(where, length))}
 
 
 def vllm(where: Where) -> Mapping[str, Any]:
@@ -274,6 +284,7 @@ RUN_METRICS = (
 PARTS: Mapping[str, Callable[[Where], Mapping[str, Any]]] = {
     **{f"steps-{k}k": partial(steps, tokens=k * 1024) for k in (8, 16, 32, 64)},
     "kernels": kernels,
+    "compiled": compiled,
     "vllm": vllm,
     "run": run,
     "learn": learn,

@@ -21,7 +21,7 @@ def test_every_part_runs_and_is_in_the_table(tmp_path: Path) -> None:
         assert found[name]["seconds"] > 0
         assert found[name]["budget_gb"] > 0
     assert found["steps-32k"]["length"] == 4 * found["steps-8k"]["length"]
-    assert {"torch_seconds", "fused_seconds", "attention_again_seconds"} < set(found["kernels"])
+    assert {"torch_seconds", "fused_seconds", "prompt_once_seconds", "prompt_each_seconds"} < set(found["kernels"])
     assert {"reward_at_step_0", "reward_at_step_1", "reward_at_step_2"} < set(found["learn"])
     page = (tmp_path / "gpu.md").read_text()
     assert "in tiny shapes: these figures say that the code runs, no more" in page
