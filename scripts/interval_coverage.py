@@ -19,13 +19,11 @@ from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.evaluation.statistics import (
     Interval,
     TaskTally,
-    holm,
     mean_interval,
     paired_share_interval,
     ratio_interval,
     reach_of_seeds,
     share_of,
-    sign_test,
 )
 
 TASKS = (20, 40, 100)
@@ -133,13 +131,6 @@ def best_of_five(rng: np.random.Generator, n: int) -> bool:
     return all(_holds(point.interval, 0.6) for point in made.points)
 
 
-def any_of_five(rng: np.random.Generator, n: int) -> bool:
-    """No p of five comparisons without a difference is below 0.05, corrected by Holm's way."""
-    right = rng.random((6, n)) < 0.6
-    splits = [(int((one & ~right[0]).sum()), int((right[0] & ~one).sum())) for one in right[1:]]
-    return min(holm([sign_test(*split) for split in splits])) >= 0.05
-
-
 def trainings(rng: np.random.Generator, n: int) -> bool:
     """The difference in reward of a policy that was trained three times, each training with a luck of its own."""
     hard = rng.normal(size=n)
@@ -164,7 +155,6 @@ DRAWN: dict[str, Draw] = {
     "reward apart": reward_apart,
     "reward apart, 3 trainings": trainings,
     "accuracy of five, together": best_of_five,
-    "p of five, together": any_of_five,
 }
 
 

@@ -1,14 +1,13 @@
 """How fast runs learnt: plays and minutes to shares of the oracle's reward, and the curves as a picture.
 
 python scripts/learning.py runs/tiny-seed0 runs/tiny-seed1 runs/tiny-seed2 --svg docs/images/learning.svg
-for a in grpo leave-one-out gated critic; do toolorchestra train --algorithm $a --out runs/$a-seed0; done
-python scripts/learning.py runs/*-seed0                             # a table of algorithms
+python scripts/learning.py runs/*-seed?        # a table: runs that differ in their seed alone are one row
 python scripts/learning.py runs/tiny-seed0 --plane runs/e2 --plane-svg docs/images/plane.svg
 
 Everything is read from the runs' folders: the curve from metrics.jsonl (validation), the end from report/summary.json
 (test), and the cascade, the best rule without training, from report/stages.json if `report --stages` has played it. Of
-a run with --warm-start.planned True the start alone is drawn, as a level line. Runs that differ in their seed alone are
-one row. The plane of accuracy and cost is of a run of `evaluate`; its checkpoints are called by their seeds.
+a run with --warm-start.planned True the start alone is drawn, as a level line. The plane of accuracy and cost is of a run of `evaluate`; its
+checkpoints are called by their seeds.
 """
 
 from __future__ import annotations
@@ -37,8 +36,6 @@ BASELINES = {
     "random": "#a05a6a",
 }  # fmt: skip
 COLOURS = ("#2f6cc9", "#5b8fd6", "#4a5fb0")
-
-
 STYLE = """
 .c { fill: #2458a6; stroke: #2458a6 } .t { fill: #c2571a; stroke: #c2571a } text { fill: #333; stroke: none }
 .g { stroke: #ddd } .b { fill: #fff }
@@ -87,7 +84,8 @@ def curve_of(folder: Path) -> Curve:
     if planned:
         levels[PLANNED] = evaluations[0]["policy/reward"]
     return Curve(
-        f"{config['preset']}, {config['algorithm']}, {config['groups']} x {config['rollouts']}",
+        f"{config['preset']}, {config['algorithm']}, {config['groups']} x {config['rollouts']}"
+        + f", staleness {config['max_staleness']}" * bool(config["max_staleness"]),
         config["seed"],
         [(row["step"] * each, row["of_oracle"]) for row in evaluations if row.get("of_oracle") is not None],
         [(row["step"] * each, row["policy/reward"]) for row in evaluations],
@@ -158,12 +156,12 @@ def picture(curves: Sequence[Curve]) -> str:
         parts.append(f'<text x="{float(x) - 6}" y="{float(y) + 4}" text-anchor="end">{reward:.2f}</text>')
     seeds = ", ".join(str(one.seed) for one in drawn)
     parts.append(f'<text x="{LEFT}" y="14">held-out reward (validation, simulated) over plays; seeds {seeds}</text>')
-    style = 'font-family="sans-serif" font-size="12"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" {style}>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
+    return _drawn(parts)
+
+
+def _drawn(parts: Sequence[str]) -> str:
+    about, body = f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12"', "\n".join(parts)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {about}>\n{body}\n</svg>\n'
 
 
 def plane(run: Path) -> str:
@@ -183,9 +181,7 @@ def plane(run: Path) -> str:
         parts += _grid(left, right, x, low, high)
         parts += _points([one for one in policies if one["env"] == env], x)
     parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 4}" text-anchor="middle">right answers, % over ¢ a task</text>')
-    style = 'font-family="sans-serif" font-size="12"'
-    body = "\n".join(parts)
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" {style}>\n{body}\n</svg>\n'
+    return _drawn(parts)
 
 
 def _tasks_of(policies: Sequence[Mapping[str, Any]], env: str) -> int:
