@@ -6,8 +6,8 @@ python scripts/learning.py runs/tiny-seed0 --plane runs/e2 --plane-svg docs/imag
 
 Everything is read from the runs' folders: the curve from metrics.jsonl (validation), the end from report/summary.json
 (test), and the cascade, the best rule without training, from report/stages.json if `report --stages` has played it. Of
-a run with --warm-start.planned True the start alone is drawn, as a level line. The plane of accuracy and cost is of a run of `evaluate`; its
-checkpoints are called by their seeds.
+a run with --warm-start.planned True the start alone is drawn, as a level line. The plane of accuracy and cost is of a
+run of `evaluate`; its checkpoints are called by their seeds.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from scripts import learning
 
 def run_folder(folder: Path, seed: int, shares: list[float], *, planned: bool = False) -> Path:
     (folder / "report").mkdir(parents=True)
-    config = {"preset": "tiny", "algorithm": "grpo", "groups": 2, "rollouts": 5, "seed": seed}
+    config = {"preset": "tiny", "algorithm": "grpo", "groups": 2, "rollouts": 5, "max_staleness": 0, "seed": seed}
     config["warm_start"] = {"planned": planned}
     summary = {"configuration": config, "of_oracle": {"value": shares[-1]}, "standings": {"policy": {"cents": 1.5}}}
     (folder / "report" / "summary.json").write_text(json.dumps(summary))
