@@ -70,8 +70,9 @@ class Curve:
 
 def curve_of(folder: Path) -> Curve:
     """What the folder of a run says."""
-    rows = list(read(folder / "metrics.jsonl"))
-    ended = json.loads((folder / "report" / "summary.json").read_text(encoding="utf-8"))
+    if not (report := folder / "report" / "summary.json").is_file():
+        sys.exit(f"{folder} has no report: wait for its end, or run toolorchestra report {folder}")
+    rows, ended = list(read(folder / "metrics.jsonl")), json.loads(report.read_text(encoding="utf-8"))
     config = ended["configuration"]
     each = config["groups"] * config["rollouts"]
     evaluations = [row for row in rows if row["kind"] == "eval"]
@@ -106,13 +107,12 @@ def table(curves: Sequence[Curve]) -> str:
     for name, some in by_name.items():
         reached = [_together([one.plays_to(share) for one in some]) for share in SHARES]
         minutes = statistics.fmean(one.points[-1][0] * one.minutes_a_play for one in some)
-        ends = [one.summary["of_oracle"]["value"] for one in some if one.summary["of_oracle"]]
-        cents = [one.summary["standings"]["policy"]["cents"] for one in some]
-        start = statistics.fmean(one.points[0][1] for one in some)
-        end = f"{statistics.fmean(ends):.1%} ({', '.join(f'{value:.1%}' for value in ends)})"
-        rows.append(
-            [name, str(len(some)), f"{start:.0%}", *reached, f"{minutes:.1f}", end, f"{statistics.fmean(cents):.2f}"]
-        )
+        ends = [one.summary["of_oracle"] for one in some if one.summary["of_oracle"]]
+        reach = math.hypot(*((one["high"] - one["low"]) / 2 for one in ends)) / len(ends)
+        cents = statistics.fmean(one.summary["standings"]["policy"]["cents"] for one in some)
+        start, end = statistics.fmean(one.points[0][1] for one in some), statistics.fmean(one["value"] for one in ends)
+        each = f"{end:.1%} ± {100 * reach:.1f} (" + ", ".join(f"{one['value']:.1%}" for one in ends) + ")"
+        rows.append([name, str(len(some)), f"{start:.0%}", *reached, f"{minutes:.1f}", each, f"{cents:.2f}"])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -12,7 +12,11 @@ def run_folder(folder: Path, seed: int, shares: list[float], *, planned: bool = 
     (folder / "report").mkdir(parents=True)
     config = {"preset": "tiny", "algorithm": "grpo", "groups": 2, "rollouts": 5, "max_staleness": 0, "seed": seed}
     config["warm_start"] = {"planned": planned}
-    summary = {"configuration": config, "of_oracle": {"value": shares[-1]}, "standings": {"policy": {"cents": 1.5}}}
+    summary = {
+        "configuration": config,
+        "of_oracle": {"value": shares[-1], "low": shares[-1] - 0.03, "high": shares[-1] + 0.03},
+        "standings": {"policy": {"cents": 1.5}},
+    }
     (folder / "report" / "summary.json").write_text(json.dumps(summary))
     rows = [
         {"kind": "eval", "step": 10 * n, "of_oracle": share, "policy/reward": share / 2, "oracle/reward": 0.5}
@@ -29,7 +33,7 @@ def test_plays_are_counted_to_the_first_evaluation_that_reaches_a_share(tmp_path
         learning.curve_of(run_folder(tmp_path / "b", 1, [0.2, 0.7, 0.88])),
     ]
     row = learning.table(curves).splitlines()[-1]
-    assert row == ("| tiny, grpo, 2 x 5 | 2 | 20% | 150 | 1 of 2 | 1 of 2 | 2.0 | 92.0% (96.0%, 88.0%) | 1.50 |")
+    assert row == ("| tiny, grpo, 2 x 5 | 2 | 20% | 150 | 1 of 2 | 1 of 2 | 2.0 | 92.0% ± 2.1 (96.0%, 88.0%) | 1.50 |")
 
 
 def test_the_picture_has_a_line_for_each_run_and_each_baseline(tmp_path: Path) -> None:
