@@ -10,7 +10,7 @@ all meet in it: the same step, for a fraction of the tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, chain
@@ -85,6 +85,8 @@ class PolicyUpdate:
         self.trained = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(model, settings, fused=self._device.type == "cuda")
         self._shares = can_share(model) and ranks is None
+        # On a GPU what follows a prompt has a mask, which takes slower kernels: a prompt that is short does not pay.
+        self._long_prompts = self._device.type == "cuda"
         # cuDNN, which computes attention on Hopper, takes a third of a second to prepare for each new width.
         self._few_widths = self._device.type == "cuda" and is_large(model)
         self._most_padding = MOST_PADDING if is_large(model) else MOST_PADDING_OF_SMALL
@@ -104,7 +106,7 @@ class PolicyUpdate:
             group["lr"] = learning_rate
         self.optimizer.zero_grad(set_to_none=True)
         most, padding = self._settings.tokens_per_batch, self._most_padding
-        made = batches(data, most, share=self._shares, most_padding=padding)
+        made = batches(data, most, share=self._shares, most_padding=padding, long_prompts=self._long_prompts)
         if self.helpers and not loss.kl_weight:  # what a KL term refers to, they do not have
             sums = self._helped(made, loss, total)
         else:
@@ -199,9 +201,9 @@ class PolicyUpdate:
         rows = zip(batch, padding, strict=True)
         places = torch.tensor([[*d.mask, *[False] * more] for d, more in rows], device=self._device)
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        common = shared(batch) if self._shares and len(batch) > 1 else 0
+        common = run_once(batch, self._long_prompts) if self._shares else 0
         way = getattr(base, "scored", None) or partial(scored, base)
-        return *way(tokens, places, common if common >= LEAST_SHARED else 0, temperature, learnt=learnt), places
+        return *way(tokens, places, common, temperature, learnt=learnt), places
 
     def _picked(self, rows: Sequence[Sequence[float]], places: Tensor) -> Tensor:
         width = places.shape[1]
@@ -266,16 +268,17 @@ def is_large(model: Any) -> bool:
 
 
 def batches(
-    data: Sequence[Datum], tokens: int, *, share: bool = False, most_padding: float = 1.0
+    data: Sequence[Datum], tokens: int, *, share: bool = False, most_padding: float = 1.0, long_prompts: bool = False
 ) -> Iterator[list[Datum]]:
     """Sequences of like length together, at most this many padded tokens at a time, and at most this share of them
-    padding; where `share`, those that begin alike, whose beginning counts once, however much is padded behind it. Those
-    without a token that counts are left out."""
+    padding; where `share`, those that begin alike, whose beginning counts once, however much is padded behind it; with
+    `long_prompts` where it is half of them. Those without a token that counts are left out."""
     learnt = [d for d in data if any(d.mask)]
     groups = alike(learnt) if share else [[d] for d in learnt]
     alone = [group[0] for group in groups if len(group) == 1]
     together = [group for group in groups if len(group) > 1]
-    return chain(*(_cut(group, tokens, share, most_padding) for group in [*together, alone]))
+    worth = partial(run_once, long_prompts=long_prompts) if share else lambda _: 0
+    return chain(*(_cut(group, tokens, worth, most_padding) for group in [*together, alone]))
 
 
 def rounds(made: Iterable[list[Datum]], processes: int) -> Iterator[list[list[Datum]]]:
@@ -305,15 +308,19 @@ def alike(data: Sequence[Datum]) -> list[list[Datum]]:
     """Groups of those that have at least half of their tokens in common with the first."""
     groups: list[list[Datum]] = []
     for d in sorted(data, key=lambda d: list(d.tokens)):
-        if groups and 2 * _worth(shared([groups[-1][0], d])) >= len(d.tokens):
+        if groups and run_once([groups[-1][0], d], long_prompts=True):
             groups[-1].append(d)
         else:
             groups.append([d])
     return groups
 
 
-def _worth(common: int) -> int:
-    return common if common >= LEAST_SHARED else 0
+def run_once(batch: Sequence[Datum], long_prompts: bool) -> int:
+    """How many tokens at the beginning of a batch are run once; 0 where that does not pay. `long_prompts`: it pays
+    where they are half of the longest sequence, but for the prompt's last token, which each needs for itself."""
+    common, longest = shared(batch), max((len(d.tokens) for d in batch), default=0)
+    pays = len(batch) > 1 and common >= LEAST_SHARED and (not long_prompts or 2 * (common + 1) >= longest)
+    return common if pays else 0
 
 
 def shared(batch: Sequence[Datum]) -> int:
@@ -325,10 +332,12 @@ def shared(batch: Sequence[Datum]) -> int:
     return most
 
 
-def _cut(data: Sequence[Datum], tokens: int, share: bool, most_padding: float) -> Iterator[list[Datum]]:
+def _cut(
+    data: Sequence[Datum], tokens: int, worth: Callable[[Sequence[Datum]], int], most_padding: float
+) -> Iterator[list[Datum]]:
     left = sorted(data, key=lambda d: len(d.tokens))
     while left:
-        common = _worth(shared(left)) if share and len(left) > 1 else 0
+        common = worth(left)
         longest = len(left[-1].tokens)
         count = max(1, (tokens - common) // max(1, longest - common))
         if not common:  # what is run once pays for more padding than this

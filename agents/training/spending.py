@@ -50,7 +50,7 @@ def counted(
         JOURNAL.reset(token)
         unconfirmed = f", {cap.unconfirmed_usd:.9f} $ of it unconfirmed" if cap.unconfirmed_usd else ""
         if cap.spent_usd or spend_cap is not None:  # tools of one's own may have asked no model at all
-            say(f"paid to real models: {cap.spent_usd:.9f} ${unconfirmed}")
+            say(f"billed, and paid where models and tools are real: {cap.spent_usd:.9f} ${unconfirmed}")
 
 
 # -- before anything is spent ------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tests.agents.engines.conformance import VOCABULARY, engine
 from toolorchestra.agents.engines import update
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-from toolorchestra.agents.engines.update import LEAST_SHARED, alike, batches, can_share, rounded_up, shared
+from toolorchestra.agents.engines.update import LEAST_SHARED, alike, batches, can_share, rounded_up, run_once, shared
 from toolorchestra.agents.engines.weights import named_weights
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -83,6 +83,27 @@ def test_what_is_kept_apart() -> None:
         width = max(len(d.tokens) for d in batch)
         assert len(batch) == 1 or common + len(batch) * (width - common) <= 160
     assert max(map(len, got)) == 4
+
+
+def test_on_a_gpu_a_prompt_is_run_once_where_it_is_half_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask takes slower kernels there. Two plays whose prompts are alike in a tenth are run as they are."""
+    short = [sequence(70, 600 + n, n) for n in range(4)]
+    halves = [sequence(80, 80, n) for n in range(4)]
+    for data, worth, once in ((short, 0, 69), (halves, 79, 79)):
+        assert run_once(data, long_prompts=True) == worth
+        assert run_once(data, long_prompts=False) == once
+    for data, most in (([*short, *halves], 700), (short, 1400)):
+        for batch in batches(data, most, share=True, long_prompts=True):
+            common, width = run_once(batch, long_prompts=True), max(len(d.tokens) for d in batch)
+            assert len(batch) == 1 or common + len(batch) * (width - common) <= most
+    made, once, each = engine(), list[int](), list[int]()
+    monkeypatch.setattr(made._update, "_long_prompts", True)
+    mine = gradients(made, [*short, *halves], LossParams(), once)
+    monkeypatch.setattr(made._update, "_long_prompts", False)
+    both = gradients(made, [*short, *halves], LossParams(), each)
+    assert sum(once) > sum(each)  # only the halves' prompt is run once
+    for left, right in zip(mine, both, strict=True):
+        assert torch.allclose(left, right, atol=1e-5, rtol=1e-3)
 
 
 def test_what_shares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def words(folder: Path, server: Loopback, *more: str) -> list[str]:
 
 def told(text: str) -> float:
     """Dollars that the run says it paid."""
-    found = re.findall(r"paid to real models: ([0-9.]+) \$", text)
+    found = re.findall(r"billed, and paid where models and tools are real: ([0-9.]+) \$", text)
     assert len(found) == 1
     return float(found[0])
 
