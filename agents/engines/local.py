@@ -354,6 +354,7 @@ class LocalEngine:
             "average": {name: for_disk(mean) for name, mean in average},
             "sampler_rng": self.sampler.random_state(),
             "torch_rng": torch.get_rng_state(),
+            "asked": [list(prompt) for prompt in self._asked],
             **({"reference": taken} if taken else {}),
         }
         if self.ranks and self.ranks.number:
@@ -380,6 +381,7 @@ class LocalEngine:
         reference = state.get("reference", [])
         if reference or self._reference.taken:
             self._reference.refer_to(reference)
+        self._asked = [*state.get("asked", [])]  # a resumed run hands its weights over before anything is asked
         self.sampler.set_random_state(state["sampler_rng"])
         torch.set_rng_state(state["torch_rng"].cpu())
         self._changed()

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -99,6 +100,22 @@ class Liar(LocalSampler):
         return [Sample([STOP], [-9.0], True) for _ in prompts]
 
 
+class Checked(LocalSampler):
+    """Is asked for what it draws, as one apart is."""
+
+    suspends = True
+
+    def probe(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Sample]:
+        return [asyncio.run(self.sample(p, params, "")) for p in prompts]
+
+
+def checked(kind: type[LocalSampler]) -> LocalEngine:
+    """An engine whose sampler is verified."""
+    model = build_model(VOCABULARY, 32, 2)
+    decoder = Decoder(model.config, CONFIG.rows, CONFIG.length, torch.device("cpu"), torch.float32)
+    return LocalEngine(model, [STOP], CONFIG, kind(decoder, [STOP], 0))
+
+
 def measured(sampler: Separate, trainer: LocalEngine) -> Agreement:
     assert isinstance(sampler, Probed)
     return agreement.measure(sampler, trainer.logprobs, agreement.probe_prompts(VOCABULARY, CONFIG.length, 0))
@@ -109,11 +126,29 @@ def test_another_model_is_noticed() -> None:
         agreement.check(measured(Separate(engine(CONFIG, 1)), engine(CONFIG)), agreement.TOLERANCE["float32"])
 
 
+def test_a_sync_is_verified_on_what_was_asked_and_after_a_resume_on_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights are handed over at the beginning of a resumed run, before its first prompt."""
+    probed: list[list[list[int]]] = []
+    usual = agreement.measure
+
+    def watched(sampler: Probed, scores: Any, prompts: Sequence[Sequence[int]], *more: Any) -> Agreement:
+        probed.append([list(one) for one in prompts])
+        return usual(sampler, scores, prompts, *more)
+
+    monkeypatch.setattr(agreement, "measure", watched)
+    made, other = checked(Checked), checked(Checked)
+    asyncio.run(made.sample([5, 6, 7], SamplingParams(2)))
+    made.save(tmp_path)
+    other.load(tmp_path)
+    other._sync()
+    assert probed[0] == probed[1] == [[5, 6, 7]] * agreement.PROBES
+
+
 def test_a_model_that_was_found_to_differ_is_never_sampled_from() -> None:
     """However often it is asked."""
-    model = build_model(VOCABULARY, 32, 2)
-    decoder = Decoder(model.config, CONFIG.rows, CONFIG.length, torch.device("cpu"), torch.float32)
-    made = LocalEngine(model, [STOP], CONFIG, Liar(decoder, [STOP], 0))
+    made = checked(Liar)
     for _ in range(2):
         with pytest.raises(Drift):
             asyncio.run(made.sample([3, 4], SamplingParams(2)))
