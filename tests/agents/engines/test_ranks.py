@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +33,25 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def near(row: Mapping[str, float], kind: str) -> dict[str, Any]:
+    """What a step's metrics are to be. In 16 bits a gradient's last digits depend on which batch a sequence is in."""
+    rounded = {"gradient_norm"} if kind == "bfloat16" else set()
+    return {name: pytest.approx(value, abs=2e-4 if name in rounded else CLOSE) for name, value in row.items()}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_processes_train_as_one_does(two: Path, tmp_path: Path, kind: str) -> None:
     theirs: dict[str, Any] = json.loads((two / "found.json").read_text())[kind]
     mine = Course(tmp_path, None).take(kind)
     for row, other in zip(mine["rows"], theirs["rows"], strict=True):
         assert row["gradient_norm"] > 0
-        assert other == pytest.approx(row, abs=CLOSE)
+        assert other == near(row, kind)
     assert theirs["resumed"] == theirs["rows"][1:]  # to the bit
     assert theirs["handed"].keys() == mine["handed"].keys()
     for name, (total, *shape) in theirs["handed"].items():
         assert [total, *shape] == [pytest.approx(mine["handed"][name][0], abs=1e-3), *mine["handed"][name][1:]]
-    near = 0.05 if kind == "bfloat16" else 1e-4  # an adapter's last digits move a logit of 16 bits by one of its own
-    assert theirs["scored"] == [pytest.approx(scores, abs=near) for scores in mine["scored"]]
+    apart = 0.05 if kind == "bfloat16" else 1e-4  # an adapter's last digits move a logit of 16 bits by one of its own
+    assert theirs["scored"] == [pytest.approx(scores, abs=apart) for scores in mine["scored"]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,7 +60,7 @@ def test_one_process_goes_on_from_what_two_have_saved(two: Path, kind: str) -> N
     engine = Course(two, None).engine(KINDS[kind])
     engine.load(two / kind)
     for step in range(1, STEPS):
-        assert dict(engine.train(data(step), LOSS, 1e-2)) == pytest.approx(theirs[step], abs=CLOSE)
+        assert dict(engine.train(data(step), LOSS, 1e-2)) == near(theirs[step], kind)
 
 
 def test_every_process_has_a_batch_in_every_round_and_those_of_one_are_alike() -> None:
