@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
 from scripts import gpu_proof
+from tests.paths import REPOSITORY
 
 WHOLE = ["--device", "cpu", "--tiny"]
 
@@ -60,3 +63,11 @@ def test_a_part_that_breaks_is_told_and_the_others_are_measured(
 def test_full_shapes_without_a_gpu_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert gpu_proof.main(words) == 2
     assert "the full shapes are for a GPU" in capsys.readouterr().err
+
+
+def test_make_keeps_the_path_of_a_machine_s_own_packages() -> None:
+    """There they may lie in a folder that PYTHONPATH names."""
+    environment = {**os.environ, "PYTHONPATH": "/their/packages"}
+    words = ["make", "-s", "gpu-proof", "PYTHON=printenv PYTHONPATH; :"]
+    made = subprocess.run(words, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
+    assert made.stdout == "src:/their/packages\n"

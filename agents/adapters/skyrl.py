@@ -56,8 +56,6 @@ class RolloutSettings:
     """Episodes side by side."""
     deadline_seconds: float = 3_600.0
     """Seconds of one episode, pauses in which weights are handed over included."""
-    stop_at_call: bool = False
-    """End a turn behind its first tool call."""
     policy_item: str = ""
     """Price sheet item for the policy's own tokens; "" takes the environment's."""
     baselines: tuple[str, ...] = ()
@@ -123,7 +121,6 @@ class ToolOrchestraGenerator(GeneratorInterface):  # type: ignore[misc]
             max_context=self.cfg.max_input_length + turns.max_tokens,
             temperature=turns.temperature,
             deadline_seconds=self.settings.deadline_seconds,
-            stop_at_call=self.settings.stop_at_call,
             policy_item=self.settings.policy_item,
         )
         return Rollouts(turns, self.chat, params, self._gates)
@@ -154,7 +151,7 @@ def refuse_ignored(generator: Any) -> None:
     if generator.sampling_params.stop or generator.chat_template.name_or_path:
         raise ConfigError(
             "generator.sampling_params.stop and generator.chat_template are SkyRL's own generator's; leave them out: "
-            "turns end with the model's own token, or behind a call with toolorchestra.stop_at_call=true"
+            "turns end with the model's own token"
         )
 
 

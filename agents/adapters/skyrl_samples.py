@@ -52,11 +52,10 @@ class SkyrlTurns:
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
         """Continue a prompt. What the client raises when no server answers is an Outage."""
         name, started = session.rpartition("/")[0], time.monotonic()
-        stops = [*(self._sampling.get("stop_token_ids") or ()), *params.stops]
         asked = {
             "prompt_token_ids": [list(prompt)],
             "session_ids": [name],
-            "sampling_params": {**self._sampling, **({"stop_token_ids": stops} if stops else {})},
+            "sampling_params": self._sampling,
             "cache_salt": self._salt,
         }
         try:

@@ -1,6 +1,7 @@
 """What a run will take of a GPU's memory, of hours and of dollars, before anything is loaded.
 
 toolorchestra budget --preset 8b-h100 --shape models/mine/config.json --gigabytes 141
+toolorchestra budget --preset 8b-node --model.cache fp8
 toolorchestra budget --machines             # all presets for GPUs, in one table
 
 It is arithmetic, from the model's shape, the machine of the preset and rates measured on one GPU. A run that does not
@@ -40,8 +41,6 @@ class BudgetOptions:
     """A model's config.json, or one of: qwen3-8b, qwen3-0.6b; "" is the preset's."""
     gigabytes: float = 0.0
     """Memory of the device, 10^9 bytes each; 0 is that of the preset's machine."""
-    cache_bits: int = 16
-    """Bits of a number in the sampler's cache; 8 is what `vllm serve --kv-cache-dtype fp8` holds."""
     machines: bool = False
     """A table of the presets for GPUs, in place of one of them."""
 
@@ -59,7 +58,7 @@ def main(given: Sequence[str] | None = None) -> int:
 def run(given: BudgetOptions) -> int:
     """Print the table. A run that does not fit is refused."""
     if given.machines:
-        say(machines(given.cache_bits))
+        say(machines())
         return DONE
     machine = MACHINES.get(given.settings.preset, TargetMachine())
     if given.gigabytes:
@@ -67,7 +66,7 @@ def run(given: BudgetOptions) -> int:
     config, shape = given.settings.config, shape_named(given.shape or machine.shape)
     say(memory(config, machine, shape))
     if machine.gigabytes in GPUS:
-        say(f"\n{told(config, machine, shape, given.cache_bits)}")
+        say(f"\n{told(config, machine, shape)}")
     return DONE
 
 
@@ -82,17 +81,20 @@ def memory(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any]
     if made.cached_tokens:
         lines.append(f"the sampler's cache holds {made.cached_tokens:,} tokens, {most}")
     if config.model.sampler == "served":
-        held = served_tokens(Shape.read(shape), int(machine.gigabytes * 1e9))
+        held = served_tokens(Shape.read(shape), int(machine.gigabytes * 1e9), _cache_width(config))
         lines.append(f"a server with {SERVER_SHARE:.0%} of a GPU like this one has a cache of {held:,} tokens, {most}")
     return "\n\n".join(lines)
 
 
-def seconds(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any], cache_bits: int) -> StepSeconds:
+def _cache_width(config: TrainConfig) -> int:
+    return 1 if config.model.cache == "fp8" else 2
+
+
+def seconds(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any]) -> StepSeconds:
     """How long a step takes."""
-    if cache_bits not in (8, 16):
-        raise ConfigError(f"--cache-bits is 16 or 8, got {cache_bits}")
     read, wanted, size = Shape.read(shape), config.model, int(machine.gigabytes * 1e9)
-    cached = served_tokens(read, size)
+    width = _cache_width(config)
+    cached = served_tokens(read, size, width)
     if wanted.sampler == "vllm":  # it trains in turns with it, in what that leaves
         cached = budget(plan(config, shape, size, max(1, machine.training))).cached_tokens
     return step_seconds(
@@ -102,21 +104,21 @@ def seconds(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any
             config.groups * config.rollouts,
             sampling=machine.sampling,
             training=machine.training,
-            cached=cached * 16 // cache_bits,
+            cached=cached,
             rows=wanted.rows,
             lora=bool(wanted.lora_rank),
             checkpointing=wanted.gradient_checkpointing,
             reference=bool(config.loss.kl_weight),
             ahead=config.max_staleness > 0,
-            kv_width=cache_bits // 8,
+            kv_width=width,
         ),
         Episodes(most=config.max_tokens, context=config.max_context),
     )
 
 
-def told(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any], cache_bits: int) -> str:
+def told(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any]) -> str:
     """A step's seconds and the run's hours in words."""
-    took, played = seconds(config, machine, shape, cache_bits), config.groups * config.rollouts
+    took, played = seconds(config, machine, shape), config.groups * config.rollouts
     hours, dollars = took.together * config.steps / 3600, GPUS[machine.gigabytes].dollars
     return (
         f"a step of {played:,} episodes: {took.training:,.0f} s of training, {took.playing:,.0f} s of playing (the "
@@ -126,13 +128,13 @@ def told(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any], 
     )
 
 
-def machines(cache_bits: int = 16) -> str:
+def machines() -> str:
     """The presets for GPUs, and a cluster of two nodes, as a table in Markdown."""
     rows = [(name, preset(name), machine) for name, machine in MACHINES.items()]
     rows.append(("paper, by SkyRL", preset("paper"), CLUSTER))
     lines = ["| preset | GPUs | plays a step | trains, s | plays, s | step, s | steps | hours | $ |", "|---" * 9 + "|"]
     for name, config, machine in rows:
-        took = seconds(config, machine, SHAPES[machine.shape], cache_bits)
+        took = seconds(config, machine, SHAPES[machine.shape])
         hours = took.together * config.steps / 3600
         cells = (
             f"`{name}`", f"{machine.gpus} x {machine.gigabytes:.0f} GB", f"{config.groups} x {config.rollouts}",

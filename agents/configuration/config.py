@@ -24,6 +24,7 @@ from toolorchestra.envs.base.errors import (
 )
 
 SamplerKind = Literal["local", "vllm", "served"]
+Cache = Literal["auto", "fp8"]
 TaskOrder = Literal["random", "epochs"]
 LAYERS = 2
 """Layers of the tiny model."""
@@ -79,6 +80,9 @@ class ModelConfig(EngineSettings):
     `vllm serve`."""
     memory_share: float = 0.5
     """Share of the GPU's memory that vLLM beside the trainer may take while it is awake."""
+    cache: Cache = "auto"
+    """The keys and values that vLLM keeps: "auto" as wide as the weights; "fp8" in eight bits, so that twice as many
+    tokens fit. A server is started so by its own option, `--kv-cache-dtype fp8`."""
     server: str = ""
     """Base URL of the running server, http://HOST:PORT/v1; of several servers of one model with commas between them."""
     handover: str = ""
@@ -91,6 +95,9 @@ class ModelConfig(EngineSettings):
         one_of("model.optimizer", self.optimizer, get_args(OptimizerKind))
         one_of("model.kernels", self.kernels, get_args(Kernels))
         one_of("model.sampler", self.sampler, get_args(SamplerKind))
+        one_of("model.cache", self.cache, get_args(Cache))
+        if self.cache != "auto" and self.sampler == "local":
+            raise ConfigError(f"model.cache={self.cache} is of vLLM: set model.sampler=vllm or served, or leave it out")
         if self.sampler == "served" and not (self.server and self.handover):
             raise ConfigError(
                 "model.sampler=served needs model.server=http://HOST:PORT/v1 and model.handover=FOLDER, a folder that "
@@ -187,8 +194,6 @@ class TrainConfig:
     """Tokens of an episode, prompt and all; one that reaches it is cut. Environments may have less."""
     temperature: float = 1.0
     """The sampling temperature of training rollouts."""
-    stop_at_call: bool = False
-    """End a turn behind its first tool call: sooner, but never several calls in one turn."""
     evaluate_every: int = 50
     """How many steps lie between two evaluations on held-out tasks."""
     evaluation_temperature: float = 1.0

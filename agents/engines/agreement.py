@@ -112,9 +112,9 @@ def check(found: Agreement, tolerance: float) -> None:
         raise Drift(
             f"the sampler's log-probabilities differ from the trainer's by {found.mean:.2g} nats on average (worst "
             f"{found.worst:.2g}), and the trainer's in a batch from those alone by {found.noise:.2g}; expected at most "
-            f"{most:g}. Check that every weight was handed over (lm_head "
-            "too), that both use one dtype, that no default of the server's changes the distribution (start it with "
-            "--generation-config vllm --logprobs-mode processed_logprobs), and that its prefix cache is salted or "
+            f"{most:g}. Check that every weight was handed over (lm_head too), that both use one dtype and its cache "
+            "no narrower one (model.cache=auto), that no default of the server's changes the distribution (start it "
+            "with --generation-config vllm --logprobs-mode processed_logprobs), and that its prefix cache is salted or "
             "reset"
         )
     if not abs(found.lost) <= MOST_LOST:

@@ -38,8 +38,6 @@ class SamplingParams(NamedTuple):
     max_tokens: int
     temperature: float = 1.0
     """0 takes the likeliest token."""
-    stops: tuple[int, ...] = ()
-    """Tokens that end this turn, beside the chat's own."""
 
 
 def check_length(prompt: Sequence[int], params: SamplingParams, length: int) -> None:
@@ -267,7 +265,7 @@ class Probed(Protocol):
 
 
 OptimizerKind = Literal["adamw", "muon"]
-Kernels = Literal["auto", "torch"]
+Kernels = Literal["auto", "torch", "flash", "compiled"]
 
 LOGIT_BYTES = 1 << 30
 """Bytes of one copy of a batch's logits. What training and prompts need of the vocabulary's width goes through it."""
@@ -294,8 +292,9 @@ class EngineSettings:
     gradient_checkpointing: bool = False
     """Compute activations twice and keep few: slower, and much less memory."""
     kernels: Kernels = "auto"
-    """What computes norms, rotary positions and gates in training: "auto" the fused kernels of liger-kernel, on a GPU
-    where that is installed; "torch" always torch's."""
+    """What computes training. "auto": norms, rotary positions and gates by the fused kernels of liger-kernel, on a GPU
+    where that is installed, and the rest by torch. "flash": attention by FlashAttention too, which must be installed.
+    "compiled": blocks that torch.compile has made. "torch": torch as it is."""
     optimizer: OptimizerKind = "adamw"
     """The optimiser of engine "local". "adamw" is AdamW for all weights. "muon" is Muon for the matrices of the layers
     and AdamW for the rest; it needs fewer steps where a model is trained from scratch."""

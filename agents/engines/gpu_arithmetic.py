@@ -125,6 +125,8 @@ class MemoryPlan:
     reference: bool = False
     memory_share: float = 0.0
     """vLLM's, on the same device; 0 where there is none."""
+    cache_width: int | None = None
+    """Bytes of a number in the sampler's cache; None: as wide as a weight."""
     local_cache_tokens: int = 0
     """Rows x length of the sampler in this process, where that is used."""
     processes: int = 1
@@ -164,7 +166,7 @@ class Budget:
     def cached_tokens(self) -> int:
         """How many tokens the sampler's cache holds."""
         cache = sum(p.bytes for p in self.parts if p.name == CACHE)
-        return max(0, cache) // self.plan.shape.kv_bytes_per_token(self.plan.width)
+        return max(0, cache) // self.plan.shape.kv_bytes_per_token(self.plan.cache_width or self.plan.width)
 
     def table(self) -> str:
         """The parts as a table in Markdown, in GB of 10^9 bytes."""
@@ -261,11 +263,11 @@ def _sampler(plan: MemoryPlan, weights: int) -> list[MemoryPart]:
     return [MemoryPart(CACHE, cache, True, True, "model.rows, or sampler=vllm")] if cache else []
 
 
-def served_tokens(shape: Shape, device_bytes: int) -> int:
-    """Tokens that the cache of a vLLM server holds which has a GPU of this size to itself, in 16 bits; 0 where the
-    model does not fit."""
+def served_tokens(shape: Shape, device_bytes: int, width: int) -> int:
+    """Tokens that the cache of a vLLM server holds which has a GPU of this size to itself, in numbers of so many bytes;
+    0 where the model does not fit."""
     cache = int(SERVER_SHARE * device_bytes) - shape.parameters * 2 - SAMPLER_WORK_BYTES
-    return max(0, cache) // shape.kv_bytes_per_token(2)
+    return max(0, cache) // shape.kv_bytes_per_token(width)
 
 
 def training_operations(

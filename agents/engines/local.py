@@ -43,7 +43,7 @@ from toolorchestra.agents.engines.base import (
 )
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.lora import adapter_of, keep_few_activations, with_lora
-from toolorchestra.agents.engines.pretrained import use_fused_kernels
+from toolorchestra.agents.engines.pretrained import take_kernels
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.sharded import for_disk, like
 from toolorchestra.agents.engines.update import PolicyUpdate, from_bytes, to_bytes
@@ -122,7 +122,7 @@ class LocalEngine:
             )
         model = held_in(model, torch.device("cpu") if ranks else self.device, self.dtype)
         self._reference = ReferenceWeights(model, kept=config.reference, lora=bool(config.lora_rank))
-        self.fused = self.device.type == "cuda" and config.kernels == "auto" and use_fused_kernels(model)
+        self.fused = take_kernels(model, config.kernels, self.device)
         """Whether liger-kernel computes what torch would."""
         if config.gradient_checkpointing:
             keep_few_activations(model)

@@ -44,7 +44,7 @@ def few_kept() -> dict[str, Any]:
 def with_lora(model: Any, settings: EngineSettings, seed: int, *, in_parts: bool = False) -> Any:
     """The model under a fresh adapter, which changes nothing until it is trained. In 16 bits it is never added into the
     weights: their last digit is more than most of a training's steps, and would swallow them. Nor is it where several
-    processes hold the weights `in_parts`."""
+    processes hold the weights `in_parts`, or where torch.compile makes the blocks."""
     from peft import LoraConfig, get_peft_model
 
     wanted = LoraConfig(
@@ -55,7 +55,7 @@ def with_lora(model: Any, settings: EngineSettings, seed: int, *, in_parts: bool
         made = get_peft_model(model, wanted)
     if settings.dtype != "float32":
         _let_adapted_layers_be(made, NarrowLayer)
-    elif torch.device(settings.device).type == "cpu" and not in_parts:
+    elif torch.device(settings.device).type == "cpu" and not in_parts and settings.kernels != "compiled":
         _let_adapted_layers_be(made, MergedLayer)
     return made
 

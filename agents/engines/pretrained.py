@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolorchestra.envs.base.errors import ConfigError, install
+
+if TYPE_CHECKING:
+    import torch
+
+    from toolorchestra.agents.engines.base import Kernels
 
 
 @contextmanager
@@ -57,6 +62,31 @@ def load_tokenizer(path: str, where: str = "model.path") -> Any:
         raise ConfigError(f"{where} {path!r} is not a folder; name a folder with a model of transformers, or a hub id")
     with _loading(path, where):
         return AutoTokenizer.from_pretrained(path)
+
+
+COMPILER = "inductor"
+"""What torch.compile makes blocks with."""
+_FLASH = ("flash_attention_3", "flash_attention_2")
+
+
+def take_kernels(model: Any, kernels: Kernels, device: torch.device) -> bool:
+    """Let a model be computed as model.kernels says. Gives whether liger-kernel computes what torch would."""
+    if kernels == "compiled":
+        for block in model.model.layers:
+            block.compile(backend=COMPILER)
+    if kernels == "flash":
+        _use_flash_attention(model)
+    return device.type == "cuda" and kernels in ("auto", "flash") and use_fused_kernels(model)
+
+
+def _use_flash_attention(model: Any) -> None:
+    for name in _FLASH:
+        with suppress(ImportError):
+            return model.set_attn_implementation(name)  # type: ignore[no-any-return]
+    raise ConfigError(
+        "model.kernels=flash needs FlashAttention, which is not installed: pip install flash-attn, on a machine with a "
+        "GPU; or leave model.kernels out, for attention by torch"
+    )
 
 
 def use_fused_kernels(model: Any) -> bool:

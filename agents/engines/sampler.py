@@ -285,7 +285,7 @@ class LocalSampler(Sampler):
         for (_, request), token, logprob in zip(deciding, drawn.tolist(), picked, strict=True):
             request.tokens.append(token)
             request.logprobs.append(logprob)
-            finished = token in self._stop or token in request.params.stops
+            finished = token in self._stop
             if finished or len(request.tokens) == request.params.max_tokens:
                 request.done.set_result(Sample(request.tokens, request.logprobs, finished))
             else:

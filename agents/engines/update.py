@@ -84,7 +84,7 @@ class PolicyUpdate:
         self._device = torch.device(settings.device)
         self.trained = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(model, settings, fused=self._device.type == "cuda")
-        self._shares = can_share(model) and ranks is None
+        self._shares = can_share(model) and ranks is None and settings.kernels != "compiled"
         # On a GPU what follows a prompt has a mask, which takes slower kernels: a prompt that is short does not pay.
         self._long_prompts = self._device.type == "cuda"
         # cuDNN, which computes attention on Hopper, takes a third of a second to prepare for each new width.

@@ -50,6 +50,8 @@ class VllmConfig:
     dtype: str = "float32"
     memory_share: float = 0.5
     """Share of the GPU's memory for its weights, its work and its cache."""
+    cache: str = "auto"
+    """What keys and values are kept in: "auto" as the weights are, "fp8" in eight bits."""
     cache_bytes: int = 1 << 28
     """Size of the cache, on a CPU."""
     eager: bool = False
@@ -160,7 +162,7 @@ class VllmSampler:
             temperature=params.temperature,
             max_tokens=params.max_tokens,
             logprobs=0,  # the sampled token's own
-            stop_token_ids=[*self._stop, *params.stops],
+            stop_token_ids=list(self._stop),
             ignore_eos=True,
             detokenize=False,
             output_kind=self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
@@ -175,7 +177,7 @@ class VllmSampler:
         if counted:
             self.prompt_tokens += len(output.prompt_token_ids)
             self.cached_tokens += output.num_cached_tokens or 0
-        return Sample(tokens, logprobs, tokens[-1] in {*self._stop, *params.stops})
+        return Sample(tokens, logprobs, tokens[-1] in self._stop)
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
@@ -342,6 +344,7 @@ def engine_arguments(folder: Path, config: VllmConfig) -> Mapping[str, Any]:
         "max_num_seqs": config.rows,
         "enforce_eager": config.eager or config.on_cpu,
         "enable_prefix_caching": True,
+        "kv_cache_dtype": config.cache,
         "generation_config": "vllm",
         # Of the distribution that was drawn from, temperature included: what an importance ratio needs.
         "logprobs_mode": "processed_logprobs",

@@ -114,7 +114,7 @@ class ServedSampler(Sampler):
         """One turn, and how many of its prompt's tokens were cached."""
         tokens = {
             "return_token_ids": True,
-            "stop_token_ids": [*self._stop, *params.stops],
+            "stop_token_ids": self._stop,
             "ignore_eos": True,
             "cache_salt": f"{self._run}-{self.version}",
         }
@@ -181,7 +181,7 @@ class ServedSampler(Sampler):
         if None in logprobs:
             raise Outage(f"{self.config.base_url} gave no log-probability for {logprobs.count(None)} of its tokens")
         details = reply.usage and reply.usage.prompt_tokens_details
-        made = Sample(list(tokens), list(logprobs), tokens[-1] in {*self._stop, *params.stops})
+        made = Sample(list(tokens), list(logprobs), tokens[-1] in self._stop)
         return made, (details.cached_tokens or 0) if details else 0
 
     async def _ask_model(self) -> str:

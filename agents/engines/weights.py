@@ -281,15 +281,15 @@ def export_adapter(model: Any, tokenizer: Any, folder: Path, dtype: str, base: s
     tokenizer.save_pretrained(folder)
 
 
-def generation(tokenizer: Any, stops: Collection[int], temperature: float) -> Any:
+def generation(tokenizer: Any, stop: int, temperature: float) -> Any:
     """What a server takes as its defaults: the distribution that the model was trained and evaluated with, in which
-    these tokens end a turn."""
+    this token ends a turn."""
     from transformers import GenerationConfig
 
     make: Any = GenerationConfig
     whole = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     return make(
-        eos_token_id=sorted(stops) if len(stops) > 1 else min(stops),
+        eos_token_id=stop,
         pad_token_id=tokenizer.pad_token_id,
         **(whole if temperature else {"do_sample": False}),
     )

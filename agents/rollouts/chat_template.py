@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from toolorchestra.agents.engines.pretrained import compiled_template
 from toolorchestra.agents.engines.tiny import TERSE
 from toolorchestra.agents.rollouts.template_form import form_of, name_of
-from toolorchestra.envs.base.actions import CLOSE
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.marks import Marks
 from toolorchestra.envs.base.types import Observation, Rows
@@ -49,18 +48,6 @@ class ChatTemplate:
         self.prompt_length = len(asked) - len(_tried(tokenizer, ("user",), {}, prompting=False)) if self.apart else 0
         """Characters that ask the agent for its turn, where messages are rendered on their own."""
         self._tools: dict[int, tuple[Any, _Tools]] = {}
-
-    @property
-    def call_ends(self) -> tuple[int, ...]:
-        """The tokens that end a tool call: its last tag, and what a tokenizer has fused with it."""
-        ids = self.encode(CLOSE)
-        if len(ids) != 1:
-            raise ConfigError(
-                f"stop_at_call needs {CLOSE} to be one token, and this tokenizer makes {len(ids)} of it; set "
-                "stop_at_call=false"
-            )
-        added = self.tokenizer.get_added_vocab()
-        return tuple(sorted({*ids, *(number for text, number in added.items() if text.endswith(CLOSE))}))
 
     def render(self, observation: Observation, *, prompting: bool = True) -> str:
         """The transcript as the template writes it. Some templates refuse marks that the model itself has sampled

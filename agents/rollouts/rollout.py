@@ -151,8 +151,6 @@ class RolloutParams:
     concurrency: int = 128
     deadline_seconds: float = DEADLINE_SECONDS
     """The seconds that one episode may take; what is not done by then is marked failed."""
-    stop_at_call: bool = False
-    """End a turn behind its first tool call: sooner, but never several calls in one turn."""
     policy_item: str = ""
     """Price sheet item for the policy's own tokens; "" takes the environment's."""
     expected_outcome: bool = False
@@ -224,8 +222,7 @@ class Rollouts:
         return nullcontext(0)
 
     async def _play(self, job: Job, episode: Episode, run: _RolloutState) -> None:
-        stops = self.chat.call_ends if self.params.stop_at_call else ()
-        params = SamplingParams(job.max_tokens or self.params.max_tokens, self.params.temperature, stops)
+        params = SamplingParams(job.max_tokens or self.params.max_tokens, self.params.temperature)
         most = job.max_context or self.params.max_context
         await begin(episode, self._gates)
         while not episode.over:

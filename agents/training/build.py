@@ -88,6 +88,7 @@ def check_processes(config: TrainConfig) -> None:
         (model.sampler == "vllm", f"{within}model.sampler=served"),
         (model.sampler == "local" and model.dtype != "float32", f"{within}model.sampler=served"),
         (model.processes > 1 or model.optimizer == "muon", f"{whole} ones"),
+        (model.kernels == "compiled", "blocks whose weights are in parts are not compiled: leave model.kernels out"),
     ):
         if wrong:
             raise ConfigError(f"torchrun started {processes()} processes, and {says}")
@@ -146,6 +147,7 @@ def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say)
         device=wanted.device,
         dtype=wanted.dtype,
         memory_share=wanted.memory_share,
+        cache=wanted.cache,
         request_seconds=DEADLINE_SECONDS,
         folder=wanted.handover,
         lora_rank=wanted.lora_rank,
@@ -204,6 +206,7 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int, count
         average=bool(config.average),
         reference=bool(config.loss.kl_weight and (moved or not wanted.lora_rank)),  # else it costs nothing
         memory_share=wanted.memory_share if wanted.sampler == "vllm" else 0.0,
+        cache_width=1 if wanted.cache == "fp8" else None,
         local_cache_tokens=wanted.rows * config.max_context if wanted.sampler == "local" else 0,
         processes=count,
         narrow=count > 1 and not wanted.lora_rank,

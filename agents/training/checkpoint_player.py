@@ -44,8 +44,7 @@ class CheckpointPlayer:
         self.engine, self.chat, self.config = engine, chat, config
         self.made_of = ""
         """A digest of the checkpoint's files."""
-        stops = chat.call_ends if config.stop_at_call else ()
-        self._params = SamplingParams(config.max_tokens, temperature, stops)
+        self._params = SamplingParams(config.max_tokens, temperature)
         self._seats: dict[int, _Seat] = {}
         self._sampling = asyncio.Semaphore(config.model.rows)
         self._open = ExitStack()
@@ -116,5 +115,4 @@ def _as_exported(saved: SavedModel) -> TrainConfig:
         model=model,
         max_tokens=how.max_tokens,
         max_context=how.max_context,
-        stop_at_call=how.stop_at_call,
     )

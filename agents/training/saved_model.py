@@ -25,7 +25,6 @@ class TrainedAs:
     environments: tuple[EnvMix, ...]
     max_tokens: int
     max_context: int
-    stop_at_call: bool
     thinking: bool | None
     evaluation_temperature: float
     base: str
@@ -50,7 +49,6 @@ class TrainedAs:
             config.environments,
             config.max_tokens,
             config.max_context,
-            config.stop_at_call,
             model.thinking,
             config.evaluation_temperature,
             base_name(model.path),
@@ -193,8 +191,7 @@ def export_model(path: Path, folder: Path, *, adapter: bool = False, dtype: str 
             files.export_adapter(model, chat.tokenizer, draft, dtype or "float32", how.base)
         else:
             how = replace(how, base="", lora_rank=0, lora_alpha=0)
-            stops = {chat.stop, *(chat.call_ends if config.stop_at_call else ())}
-            told = files.generation(chat.tokenizer, stops, config.evaluation_temperature)
+            told = files.generation(chat.tokenizer, chat.stop, config.evaluation_temperature)
             files.export_merged(model, chat.tokenizer, draft, dtype or wanted.dtype, told)
         how.write(draft)
     return how

@@ -210,7 +210,6 @@ def rollout_params(config: TrainConfig, temperature: float | None = None) -> Rol
         max_context=config.max_context,
         temperature=config.temperature if temperature is None else temperature,
         concurrency=config.model.rows,
-        stop_at_call=config.stop_at_call,
         expected_outcome=config.expected_outcome,
     )
 

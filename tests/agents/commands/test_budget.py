@@ -39,6 +39,18 @@ def test_it_tells_memory_seconds_and_hours(capsys: Capture) -> None:
     assert "$ an hour for each GPU" in said
 
 
+def test_half_as_wide_a_cache_holds_twice_as_much_and_plays_faster(capsys: Capture) -> None:
+    """What the page says of it, beside the trainer and on servers."""
+    assert main("--preset 8b-h100 --model.cache fp8".split()) == 0
+    said = capsys.readouterr().out
+    assert "the sampler's cache holds 442,417 tokens" in said
+    assert ", 2,827 s of playing (" in said
+    assert main("--preset 8b-node --model.cache fp8".split()) == 0
+    assert ", 452 s of playing (" in capsys.readouterr().out
+    assert "452 s in place of 577" in PAGE
+    assert "2,827 s in place of 4,535" in PAGE
+
+
 def test_a_machine_that_was_never_measured_is_told_memory_alone(capsys: Capture) -> None:
     assert main("--preset 8b-h100 --gigabytes 96".split()) == 0
     assert "a step of" not in capsys.readouterr().out
@@ -62,7 +74,6 @@ def test_the_shape_is_that_of_a_named_model_or_of_a_config_json(tmp_path: Path, 
         ("--preset tiny", "name a model's config.json, or one of: qwen3-8b"),
         ("--shape none.json", "No such file or directory: 'none.json'; name a model's config.json"),
         ("--shape setup.cfg", "; name a model's config.json, or one of: qwen3-8b, "),
-        ("--preset 8b-h100 --cache-bits 4", "--cache-bits is 16 or 8, got 4"),
     ],
 )
 def test_what_cannot_be_reckoned_is_said(

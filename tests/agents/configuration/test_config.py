@@ -29,7 +29,9 @@ from toolorchestra.envs.base.errors import ConfigError
         ({"sampler": "served", "server": "http://h/v1"}, "model.sampler=served needs model.server="),
         ({"memory_share": 1.0}, "model.memory_share is a share between 0 and 1, got 1.0"),
         ({"sampler": "vllm", "processes": 2}, "model.sampler=vllm batches all rollouts itself: set model.processes=1"),
-        ({"kernels": "ligr"}, "no model.kernels 'ligr'; valid: auto, torch"),
+        ({"kernels": "ligr"}, "no model.kernels 'ligr'; valid: auto, compiled, flash, torch"),
+        ({"cache": "fp8"}, "model.cache=fp8 is of vLLM: set model.sampler=vllm or served"),
+        ({"cache": "fp4"}, "no model.cache 'fp4'; valid: auto, fp8"),
         ({"hidden": 12}, "model.hidden is a multiple of 8, for four heads of even width; got 12"),
     ],
 )

@@ -39,7 +39,7 @@ def test_episodes_of_full_length_fit_the_cache_side_by_side(name: str) -> None:
     config, machine = preset(name), MACHINES[name]
     shape, size = shape_named(machine.shape), int(machine.gigabytes * 1e9)
     served = config.model.sampler == "served"
-    held = served_tokens(Shape.read(shape), size) if served else budget(plan(config, shape, size)).cached_tokens
+    held = served_tokens(Shape.read(shape), size, 2) if served else budget(plan(config, shape, size)).cached_tokens
     assert held >= 4 * config.max_context
 
 

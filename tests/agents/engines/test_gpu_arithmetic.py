@@ -167,7 +167,7 @@ def test_a_step_takes_the_memory_that_the_budget_says(rank: int, monkeypatch: py
     length = 512
     engine = taken(monkeypatch, length, rank, "sdpa", gradient_checkpointing=True)
     held = [*engine.model.parameters(), *(v for one in engine.optimizer.state.values() for v in one.values())]  # type: ignore[attr-defined]
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
         step(engine, length)
     changes = (event.nbytes() for event in seen.profiler.kineto_results.events() if event.name() == "[memory]")
     peak = sum(t.nbytes for t in held) + max(accumulate(changes))

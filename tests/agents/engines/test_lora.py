@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.agents.engines.conformance import STOP, VOCABULARY, conversations
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.presets import PRESETS
-from toolorchestra.agents.engines import agreement
+from toolorchestra.agents.engines import agreement, pretrained
 from toolorchestra.agents.engines.agreement import TOLERANCE, Agreement, Drift
 from toolorchestra.agents.engines.base import Adapter, Datum, EngineSettings, LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder
@@ -151,6 +152,31 @@ def test_an_adapters_folder_is_one_of_peft(tmp_path: Path) -> None:
         assert torch.allclose(load(plain, tmp_path / "adapter")(tokens).logits, expected, atol=1e-5)
 
 
+def test_an_adapter_over_16_bits_is_written_in_16_bits(tmp_path: Path) -> None:
+    """It is multiplied in them: files of 32 would be twice as long in each hand-over."""
+    made = LocalEngine(build_model(VOCABULARY, 32, 2), [STOP], replace(CONFIG, dtype="bfloat16"))
+    write_adapter(adapter_of(made.model, 1), tmp_path / "adapter")
+    assert {v.dtype for v in load_file(tmp_path / "adapter" / "adapter_model.safetensors").values()} == {torch.bfloat16}
+
+
+def test_a_hand_over_is_verified_on_what_the_model_is_asked() -> None:
+    """On the ends of the prompts of the run, against the noise of the trainer alone and in a batch."""
+    asked, seen = [[5, 6, 7] * 30, [8, 9] * 40], []
+    made = engine(merges=False)
+
+    async def turns() -> None:
+        await asyncio.gather(*(made.sample(prompt, SamplingParams(4), str(n)) for n, prompt in enumerate(asked)))
+
+    asyncio.run(turns())
+    probe = made.sampler.probe
+    made.sampler.probe = lambda prompts, params: seen.extend(map(list, prompts)) or probe(prompts, params)
+    trained(made, 1e-3, 1)
+    asyncio.run(turns())
+    assert seen
+    assert all(any(prompt == whole[-len(prompt) :] for whole in asked) for prompt in seen)
+    assert made.drift.noise > 0
+
+
 def test_vllm_makes_room_for_the_adapters_rank(tmp_path: Path) -> None:
     assert [room_for_rank(rank) for rank in (1, 8, 9, 64, 300)] == [8, 8, 16, 64, 320]
     with pytest.raises(ConfigError, match=r"rank 512 at most, and model\.lora_rank is 513"):
@@ -237,6 +263,31 @@ def test_fused_kernels_are_taken_where_they_are_installed(monkeypatch: pytest.Mo
     assert given == [{"rope": True, "rms_norm": True, "swiglu": True, **off}]
     model.config.model_type = "another"
     assert not use_fused_kernels(model)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.compile warns of what it looks at itself
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_compiled_blocks_compute_what_torch_does(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under an adapter and checkpointing, as it is trained on a GPU."""
+    monkeypatch.setattr(pretrained, "COMPILER", "aot_eager")
+    made = {
+        kernels: LocalEngine(
+            build_model(VOCABULARY, 32, 2),
+            [STOP],
+            replace(CONFIG, dtype=dtype, lora_rank=4, gradient_checkpointing=True, kernels=kernels),
+        )
+        for kernels in ("torch", "compiled")
+    }
+    plain, compiled = map(gradients, made.values())
+    assert torch.allclose(compiled, plain, atol=1e-6 if dtype == "float32" else 1e-3)
+    assert plain.norm() > 0
+    assert all(block._compiled_call_impl for block in made["compiled"].model.get_base_model().model.layers)
+
+
+def test_flash_attention_that_is_not_installed_is_said() -> None:
+    """Nor does it fall back unheard to torch's."""
+    with pytest.raises(ConfigError, match=r"^model\.kernels=flash needs FlashAttention, .*: pip install flash-attn"):
+        LocalEngine(build_model(VOCABULARY, 32, 2), [STOP], replace(CONFIG, kernels="flash"))
 
 
 RATE = 1e-3

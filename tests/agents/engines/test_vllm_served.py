@@ -18,6 +18,7 @@ from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.presets import preset
+from toolorchestra.agents.engines import vllm_served
 from toolorchestra.agents.engines.base import NONE, Adapter, EngineLost, Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.engines.vllm_served import (
@@ -63,18 +64,18 @@ def served(reply: Callable[[ReceivedRequest], ServerReply], **config: Any) -> It
             made.close()
 
 
-def sample(made: ServedSampler, params: SamplingParams = SamplingParams(4, 0.7, (9,))) -> Sample:  # noqa: B008
+def sample(made: ServedSampler, params: SamplingParams = SamplingParams(4, 0.7)) -> Sample:  # noqa: B008
     return asyncio.run(made.sample([5, 6, 7], params, "s"))
 
 
 def test_a_turn_is_token_ids_both_ways_and_names_every_knob_of_the_distribution() -> None:
-    with served(lambda _: turn([4, 9], [-0.5, -0.25])) as (made, server):
-        assert sample(made) == Sample([4, 9], [-0.5, -0.25], True)
+    with served(lambda _: turn([4, 1], [-0.5, -0.25])) as (made, server):
+        assert sample(made) == Sample([4, 1], [-0.5, -0.25], True)
         body = server.seen[-1].json
         assert (body["prompt"], body["model"], body["max_tokens"]) == ([5, 6, 7], "tiny", 4)
         knobs = {k: body[k] for k in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")}
         assert knobs == {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-        assert body["stop_token_ids"] == [1, 9]
+        assert body["stop_token_ids"] == [1]
         assert body["ignore_eos"] is body["return_token_ids"] is True
         assert made.stats() == {"prefix_hits": 2 / 3}
 
@@ -280,6 +281,21 @@ def test_weights_are_written_once_and_read_by_all(tmp_path: Path) -> None:
         made.probe([[3], [4]], PARAMS)
         asked = [[seen.json["prompt"] for seen in server.seen if "prompt" in seen.json] for server in servers]
         assert sorted(map(len, asked)) == [1, 1, 2]  # both calls together asked all of them
+
+
+def test_an_adapter_is_written_once_and_read_by_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each version in a folder of its own, of which the last is kept."""
+    written: list[Path] = []
+    monkeypatch.setattr(vllm_served, "write_adapter", lambda _, folder: (folder.mkdir(), written.append(folder)))
+    adapter = Adapter(0, 4, 8, {})
+    with several(3, tmp_path) as (made, _, servers, _):
+        for version in (1, 2):
+            made.sync((), version, adapter)
+        assert len(written) == 2
+        for server in servers:
+            paths = [seen.json["lora_path"] for seen in server.seen if "lora_path" in (seen.json or {})]
+            assert paths == [str(folder) for folder in written]
+        assert [folder.exists() for folder in written] == [False, True]
 
 
 def test_a_server_that_dies_fails_its_turns_and_the_others_go_on(tmp_path: Path) -> None:

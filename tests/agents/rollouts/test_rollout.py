@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.agents.rollouts.test_chat_template import FAMILIES, tokenizer_of
 from tests.support.toy import script
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts
-from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.base.errors import Outage
 from toolorchestra.envs.factory import factory
 
 CHAT = Chat(load_tokenizer())
@@ -83,18 +82,3 @@ def test_a_rollout_may_have_limits_of_its_own() -> None:
     assert (cut.truncated_by, cut.measure.context_cut, cut.measure.outcome) == ("context", True, 0.0)
     assert (cut.measure.failed, cut.measure.valid_output) == (False, False)
     assert 0 < cut.turns < free.turns
-
-
-def test_turns_end_at_a_call_where_that_is_asked_for() -> None:
-    plain, early = Scripted(), Scripted()
-    collect(plain)
-    collect(early, RolloutParams(max_tokens=64, max_context=2048, stop_at_call=True))
-    assert {p.stops for p in plain.asked} == {()}
-    assert {p.stops for p in early.asked} == {CHAT.call_ends}
-    assert {CHAT.tokenizer.decode([end]) for end in CHAT.call_ends} == {"</tool_call>", '"}}</tool_call>'}
-
-
-def test_a_tokenizer_without_such_a_token_is_refused() -> None:
-    said = "stop_at_call needs </tool_call> to be one token, and this tokenizer makes 12"
-    with pytest.raises(ConfigError, match=said):
-        _ = Chat(tokenizer_of(FAMILIES["smollm"])).call_ends
