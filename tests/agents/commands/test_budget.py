@@ -39,6 +39,13 @@ def test_it_tells_memory_seconds_and_hours(capsys: Capture) -> None:
     assert "$ an hour for each GPU" in said
 
 
+def test_fewer_episodes_at_a_time_find_more_in_the_cache_and_take_longer(capsys: Capture) -> None:
+    """Which is why the number of rows is not made to follow from the cache's size."""
+    assert main("--preset 8b-h100 --model.rows 24".split()) == 0
+    assert ", 4,972 s of playing (the cache has 58% of the prompts' tokens)" in capsys.readouterr().out
+    assert "it finds 58 %, and a step's playing takes 4,972 s in place of 4,535" in PAGE
+
+
 def test_half_as_wide_a_cache_holds_twice_as_much_and_plays_faster(capsys: Capture) -> None:
     """What the page says of it, beside the trainer and on servers."""
     assert main("--preset 8b-h100 --model.cache fp8".split()) == 0
