@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make test         set up .venv and run the quick tests (minutes)"
-	@echo "make test-all     every test: the slow ones, the oldest Gymnasium, Inspect, older torch, real vLLM on the CPU"
+	@echo "make test-all     every test: the slow ones, the oldest Gymnasium, older torch, real vLLM on the CPU"
 	@echo "make test-NAME    the tests of an integration, in an environment of its own: $(OTHERS) vllm"
 	@echo "make train        train a tiny orchestrator, and write runs/tiny-seed0/page.html"
 	@echo "make check        lint, type check, and the quick tests"
@@ -43,7 +43,7 @@ test-slow: .venv/.done
 test-long: .venv/.done
 	$(BIN)/python -m pytest -n 2 -m long $(PYTEST)
 
-test-all: test-oldest test-inspect test-gpu test test-slow test-long test-vllm
+test-all: test-oldest test-gpu test test-slow test-long test-vllm
 
 # Counting lines makes the tests slower.
 coverage:
@@ -113,7 +113,7 @@ gpu-proof:
 	touch $@
 
 # The environments of the integrations, each a list of what it holds and of what is tested in it: `make test-NAME`.
-OTHERS := oldest gpu inspect verifiers sb3 rllib skyrl skyrl-gym clients openenv openenv-core nemo-gym
+OTHERS := oldest gpu verifiers sb3 rllib skyrl skyrl-gym clients openenv openenv-core nemo-gym
 # RLlib pins gymnasium 1.2.2, so the lower end of the range is tested too: all that meets gymnasium.
 NEEDS_oldest := gymnasium==1.2.2 -e .[dev,models,sandbox]
 TESTS_oldest := tests/test_contract.py tests/envs/test_env.py tests/envs/test_vector.py tests/envs/test_vector_infos.py \
@@ -122,8 +122,6 @@ TESTS_oldest := tests/test_contract.py tests/envs/test_env.py tests/envs/test_ve
 # The versions that machines with GPUs have, which are older; no test of them needs a GPU.
 NEEDS_gpu := torch==2.11.0 transformers==5.17.0 peft==0.21.0 liger-kernel==0.8.5 -e .[dev,models]
 TESTS_gpu := tests/test_gpu_proof.py tests/agents/engines -m "not long"
-NEEDS_inspect := inspect_ai==0.3.285 -e .
-TESTS_inspect := tests/agents/evaluation/test_inspect_log.py
 # It wants openai 2 where `dev` wants 3.
 NEEDS_verifiers := verifiers[openenv]==0.4.0 uv -e .[serve,verifiers]
 TESTS_verifiers := tests/integrations/test_verifiers.py tests/integrations/test_verifiers_over_http.py

@@ -3,8 +3,8 @@
 Differences are of pairs: the same trial of the same task, under the same seed and prices. One run alone compares its
 own policies. With --reprice SHEET each run is billed under another price sheet first, and with --rescore its answers
 are graded again: nothing is played, and the runs stay as they are, for new folders are written. With --table figures or
-trials, and with --format tau2, tau2-submission or inspect, one run is written for other programs. docs/evaluation.md
-says what each figure is.
+trials, and with --format tau2, tau2-submission or gaia, one run is written for other programs. docs/evaluation.md says
+what each figure is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from toolorchestra.agents.configuration.environment_options import pairs
 from toolorchestra.agents.evaluation.comparison import compare_runs, read_runs
 from toolorchestra.agents.evaluation.comparison_tables import comparison_markdown, comparison_text
 from toolorchestra.agents.evaluation.gaia_submission import write_gaia
-from toolorchestra.agents.evaluation.inspect_log import inspect_logs
 from toolorchestra.agents.evaluation.paper_tables import paper_tables
 from toolorchestra.agents.evaluation.repricing import reprice
 from toolorchestra.agents.evaluation.rescoring import Envs, Rescoring, rescore
@@ -66,7 +65,7 @@ from toolorchestra.envs.money.prices import NANO, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools.backends import EMBEDDED, Backing
 
-FOLDERS = ("tau2", "tau2-submission", "inspect", "gaia")
+FOLDERS = ("tau2", "tau2-submission", "gaia")
 """Formats that are files in a folder."""
 SHOWN_CHANGES = 40
 GRADED_AT_ONCE = 64
@@ -100,9 +99,9 @@ class CompareOptions:
     table: Literal["comparison", "paper", "figures", "trials"] = "comparison"
     """The comparison; the paper's tables, beside its own numbers; or of one run its figures, or the trials that they
     are made of."""
-    format: Literal["text", "markdown", "json", "csv", "tau2", "tau2-submission", "inspect", "gaia"] = "text"
-    """How it is written; csv is of figures and trials. The last four write a folder: the results files of τ²-Bench and
-    what its leaderboard takes, of a run over Tau2-v0; logs of Inspect AI; and what GAIA's leaderboard takes."""
+    format: Literal["text", "markdown", "json", "csv", "tau2", "tau2-submission", "gaia"] = "text"
+    """How it is written; csv is of figures and trials. The last three write a folder: the results files of τ²-Bench
+    and what its leaderboard takes, of a run over Tau2-v0; and what GAIA's leaderboard takes."""
     policy: str = ""
     """One policy, whose trials alone are written, for the formats that write a folder."""
     out: Path | None = None
@@ -221,13 +220,11 @@ def _write_folder(given: CompareOptions) -> int:
     elif given.format == "gaia":
         told = write_gaia(files, out)
     else:
-        results = tau2_results(files) if given.format == "tau2" else []
-        made: dict[str, Any] = {one.name: one.data for one in results}
-        made = made if given.format == "tau2" else dict(inspect_logs(files))
+        made = tau2_results(files)
         out.mkdir(parents=True, exist_ok=True)
-        for name, data in made.items():
-            (out / name).write_text(json.dumps(data, allow_nan=False) + "\n", encoding="utf-8")
-        told = [*made, *(sentence for one in results for sentence in one.left_out)]
+        for one in made:
+            (out / one.name).write_text(json.dumps(one.data, allow_nan=False) + "\n", encoding="utf-8")
+        told = [*(one.name for one in made), *(sentence for one in made for sentence in one.left_out)]
     for line in (*told, f"written: {out}"):
         say(line)
     return DONE

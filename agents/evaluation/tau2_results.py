@@ -61,10 +61,7 @@ def tau2_results(run: RunFiles) -> list[Tau2ResultsFile]:
         apart = grouped(played, lambda one: (one.row.task.partition("/")[0], _user(run, one)["kind"]))
         made += [_file(run, cell, domain, some) for (domain, _), some in apart.items()]
     if not made:
-        raise ConfigError(
-            f"{run.folder} has no trials of {TAU2}, and this format has no others; inspect_logs(run) takes them",
-            command_line="--format inspect",
-        )
+        raise ConfigError(f"{run.folder} has no trials of {TAU2}, and this format has no others; name another run")
     if twice := [name for name, count in Counter(one.name for one in made).items() if count > 1]:
         raise ConfigError(
             f"two parts of the run would share the file {twice[0]}; read those of one policy: "

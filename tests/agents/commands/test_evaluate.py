@@ -401,7 +401,7 @@ def test_a_run_is_exported(a_run: Path, tmp_path: Path, capsys: Capture) -> None
     [
         (["--table", "trials"], "--table trials: --format csv, json, markdown expected, got text"),
         (["--format", "csv"], "--format csv is of --table figures or trials"),
-        (["--policy", "cheap"], "--policy goes with --format tau2, tau2-submission, inspect, gaia, got --format text"),
+        (["--policy", "cheap"], "--policy goes with --format tau2, tau2-submission, gaia, got --format text"),
         (["--out", "."], "--out: a file in a folder that is there expected, got ."),
         (["--table", "figures", "--against", "nobody"], "no rows of a policy 'nobody'"),
         (["--reprice", "paper-2025-11", "--rescore"], "--reprice and --rescore: one after the other"),

@@ -183,8 +183,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path, capsys: Capture) -> 
     other = write_run(tmp_path / "other", [made_row("a", nano_usd_by_role={})])
     (other / "trajectories.jsonl").write_text("")
     told = refused(other, "--format", "tau2", *out)
-    assert "has no trials of Tau2-v0, and this format has no others; inspect_logs(run) takes them. On the" in told
-    assert told.endswith(" command line: --format inspect\n")
+    assert told.endswith("has no trials of Tau2-v0, and this format has no others; name another run\n")
     lines = [json.loads(line) for line in (run / "trajectories.jsonl").read_text().splitlines()]
     kept = [{name: value for name, value in line.items() if name != "conversation"} for line in lines]
     (run / "trajectories.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
