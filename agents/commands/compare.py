@@ -2,16 +2,16 @@
 
 Differences are of pairs: the same trial of the same task, under the same seed and prices. One run alone compares its
 own policies. With --reprice SHEET each run is billed under another price sheet first, and with --rescore its answers
-are graded again: nothing is played, and the runs stay as they are, for new folders are written. With --table figures or
-trials, and with --format tau2, tau2-submission or gaia, one run is written for other programs. docs/evaluation.md says
-what each figure is.
+are graded again: nothing is played, and the runs stay as they are, for new folders are written. Figures
+of one run are printed with --table figures, and with --format tau2, tau2-submission or gaia it is written for other
+programs. docs/evaluation.md says what each figure is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain
@@ -46,16 +46,12 @@ from toolorchestra.agents.evaluation.rows import (
     simulated_in,
 )
 from toolorchestra.agents.evaluation.run_files import RunFiles, whole_manifest
-from toolorchestra.agents.evaluation.summary import RunSummary, read_planned, summarise
+from toolorchestra.agents.evaluation.summary import read_planned, summarise
 from toolorchestra.agents.evaluation.summary_tables import (
     aligned,
-    as_csv,
     as_markdown,
     as_text,
     piped,
-    rows_as_csv,
-    rows_as_json,
-    rows_as_markdown,
 )
 from toolorchestra.agents.evaluation.tau2_results import tau2_results, write_submission
 from toolorchestra.agents.reports.page import write_page
@@ -96,11 +92,10 @@ class CompareOptions:
     """Place of the questions now, for --rescore; where they were when left out."""
     spend_cap: float | None = None
     """Dollars that grading may cost, for --rescore. What it does not pay for keeps its outcome."""
-    table: Literal["comparison", "paper", "figures", "trials"] = "comparison"
-    """The comparison; the paper's tables, beside its own numbers; or of one run its figures, or the trials that they
-    are made of."""
-    format: Literal["text", "markdown", "json", "csv", "tau2", "tau2-submission", "gaia"] = "text"
-    """How it is written; csv is of figures and trials. The last three write a folder: the results files of τ²-Bench
+    table: Literal["comparison", "paper", "figures"] = "comparison"
+    """The comparison; the paper's tables, beside its own numbers; or the figures of one run."""
+    format: Literal["text", "markdown", "json", "tau2", "tau2-submission", "gaia"] = "text"
+    """How it is written. The last three write a folder: the results files of τ²-Bench
     and what its leaderboard takes, of a run over Tau2-v0; and what GAIA's leaderboard takes."""
     policy: str = ""
     """One policy, whose trials alone are written, for the formats that write a folder."""
@@ -120,8 +115,7 @@ def run(given: CompareOptions) -> int:
     runs, anew = given.runs, bool(given.reprice or given.rescore)
     if anew:
         runs = tuple(_made_anew(given, folder) for folder in given.runs)
-    tables = {"comparison": _comparison, "paper": _paper}
-    made = tables[given.table](given, runs) if given.table in tables else _of_one(given, runs[0])
+    made = {"comparison": _comparison, "paper": _paper, "figures": _figures}[given.table](given, runs)
     if given.out is None or anew:
         say(made)
         return DONE
@@ -144,7 +138,7 @@ def _check(given: CompareOptions) -> None:
     grading = [name for name in ("backends", "dataset", "spend_cap") if getattr(given, name)]
     if grading and not given.rescore:
         raise ConfigError(f"--{grading[0].replace('_', '-')} goes with --rescore; leave it out")
-    alone = given.table in ("figures", "trials") or given.format in FOLDERS
+    alone = given.table == "figures" or given.format in FOLDERS
     if alone and len(given.runs) > 1:
         raise ConfigError(f"--table and --format {', '.join(FOLDERS)} are of one run, got {len(given.runs)}")
     if given.policy and given.format not in FOLDERS:
@@ -159,8 +153,6 @@ def _comparison(given: CompareOptions, runs: Sequence[Path]) -> str:
     compared = compare_runs(read_runs(runs), given.against, given.single, seeds)
     if given.format == "json":
         return json.dumps(compared.to_json(), allow_nan=False, indent=1)
-    if given.format == "csv":
-        raise ConfigError("--format csv is of --table figures or trials; a comparison is text, markdown or json")
     return (comparison_text if given.format == "text" else comparison_markdown)(compared)
 
 
@@ -183,22 +175,14 @@ def _paper(given: CompareOptions, runs: Sequence[Path]) -> str:
     return "\n\n".join(parts)
 
 
-def _of_one(given: CompareOptions, run: Path) -> str:
-    """A run's trials, or the figures made of them."""
-    rows = latest(read_rows(run))
-    if given.table == "trials":
-        forms: Mapping[str, Callable[[Sequence[EvaluationRow]], str]] = {
-            "csv": rows_as_csv, "json": rows_as_json, "markdown": rows_as_markdown,
-        }  # fmt: skip
-        if given.format not in forms:
-            raise ConfigError(f"--table trials: --format {', '.join(forms)} expected, got {given.format}")
-        return forms[given.format](rows)
+def _figures(given: CompareOptions, runs: Sequence[Path]) -> str:
+    """The figures of the one run."""
+    (run,) = runs
     planned, unreal = (read_planned(run), simulated_in(read_manifest(run))) if run.is_dir() else (None, "")
-    summary = summarise(rows, planned, given.against, read_learnt(run), unreal)
+    summary = summarise(latest(read_rows(run)), planned, given.against, read_learnt(run), unreal)
     if given.format == "json":
         return json.dumps(summary.to_json(), allow_nan=False, indent=1)
-    written: Mapping[str, Callable[[RunSummary], str]] = {"text": as_text, "csv": as_csv, "markdown": as_markdown}
-    return written[given.format](summary)
+    return (as_text if given.format == "text" else as_markdown)(summary)
 
 
 # -- other programs' files ---------------------------------------------------------------------------------------------

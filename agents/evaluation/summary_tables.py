@@ -1,17 +1,13 @@
-"""A summary as tables, and rows for other programs: text for a terminal of 120 columns, Markdown, CSV, JSON."""
+"""A summary as tables: text for a terminal of 120 columns, and Markdown."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 
 from toolorchestra.agents.evaluation.controllability import NO_PREFERENCE, PreferenceEffect
-from toolorchestra.agents.evaluation.rows import EvaluationRow, grouped
+from toolorchestra.agents.evaluation.rows import grouped
 from toolorchestra.agents.evaluation.statistics import Interval, Share
 from toolorchestra.agents.evaluation.summary import Figures, RunSummary
 from toolorchestra.envs.money.ledger import Replies
@@ -46,29 +42,6 @@ def _written(
     for place, effects in _controllability(summary.controllability):
         parts += [heading(place), table(effects)]
     return "\n\n".join([*parts, *map(note, summary.notes)])
-
-
-def as_csv(summary: RunSummary) -> str:
-    """One line for each policy and group; empty cells where there is no figure."""
-    told = {"simulated": summary.simulated}
-    return _csv_of([_flat(one) | told for one in (*summary.policies, *summary.groups)])
-
-
-def _csv_of(rows: Sequence[Mapping[str, object]]) -> str:
-    """A line a row; a column for each name that any of them has."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return csv_text([names, *([row.get(name, "") for name in names] for row in rows)])
-
-
-def csv_text(rows: Iterable[Sequence[object]]) -> str:
-    """Lines of CSV. A text that a spreadsheet would take for a formula gets an apostrophe in front."""
-
-    def harmless(cell: object) -> object:
-        return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
-
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows(map(harmless, row) for row in rows)
-    return file.getvalue()
 
 
 def _tables(policies: Sequence[Figures], groups: Sequence[Figures]) -> list[Table]:
@@ -257,87 +230,3 @@ def in_markdown(text: str) -> str:
     for mark in ("\\", "|", "<", "*", "_", "`", "["):
         plain = plain.replace(mark, f"\\{mark}")
     return plain
-
-
-def _flat(f: Figures) -> dict[str, object]:
-    cost = f.cents_per_solved
-    row: dict[str, object] = {"env": f.env, "split": f.split, "policy": f.policy, "group": f.group, "tasks": f.tasks}
-    row |= {name: getattr(f.trials, name) for name in ("planned", "ended", "failed", "cut", "unplayed")}
-    row |= {"accuracy_low": f.accuracy.low, "accuracy_high": f.accuracy.high}
-    row |= {"interval_low": f.accuracy.interval.low, "interval_high": f.accuracy.interval.high}
-    for name, spread in (("cents", f.cents), ("minutes", f.minutes)):
-        if spread is not None:
-            row |= {name: spread.mean, f"{name}_median": spread.median, f"{name}_p95": spread.p95}
-            row |= {f"{name}_interval_{end}": _csv(getattr(spread.interval, end)) for end in ("low", "high")}
-    row |= {"cents_per_solved_low": _csv(cost.low), "cents_per_solved_high": _csv(cost.high)}
-    row |= {"cents_per_solved_interval_low": _csv(cost.interval.low)}
-    row |= {"cents_per_solved_interval_high": _csv(cost.interval.high), "usd_spent": f.usd_spent}
-    row |= {"usd_to_learn": f.usd_to_learn}
-    row |= {"turns": "" if f.turns is None else f.turns, "entropy": f.entropy, "most_used": f.most_used}
-    row |= {"most_used_share": f.most_used_share, "over_budget": "" if f.over_budget is None else f.over_budget}
-    row |= {"estimated_charges": f.estimated_charges, "sheets": " ".join(f.sheets)}
-    row |= {"preference_score": "" if f.preference is None else _csv(f.preference.mean)}
-    row |= {f"cents_{role}": cents for role, cents in f.cents_by_role.items()}
-    row |= {f"tokens_{role}_{name}": n for role, counts in f.tokens.items() for name, n in counts.items()}
-    row |= {f"calls_{key}": count for key, count in f.calls.items()}
-    row |= {f"calls_of_model_{model}": count for model, count in f.calls_by_model.items()}
-    for model, count in f.replies.items():
-        row |= {f"{name}_of_model_{model}": n for name, n in count._asdict().items()}
-    for name, rates in (("pass_hat", f.pass_hat), ("pass_at", f.pass_at)):
-        row |= {f"{name}_{k}_{side}": getattr(rate, side) for k, rate in rates.items() for side in ("low", "high")}
-    return row
-
-
-def _csv(value: float) -> object:
-    return value if math.isfinite(value) else ""
-
-
-# -- rows --------------------------------------------------------------------------------------------------------------
-
-
-_BY_KEY = {
-    "nano_usd_by_role": "nano_usd_of_role_",
-    "nano_usd_by_tool": "nano_usd_of_tool_",
-    "nano_usd_by_model": "nano_usd_of_model_",
-    "tokens": "tokens_",
-    "calls": "calls_",
-    "models": "model_of_",
-    "groups": "group_",
-}
-"""What a row has by key becomes a column a key."""
-
-
-def rows_as_csv(rows: Sequence[EvaluationRow]) -> str:
-    """A line a row. What is nested otherwise stands as JSON in its cell."""
-    return _csv_of([_flat_row(row) for row in rows])
-
-
-def rows_as_json(rows: Sequence[EvaluationRow]) -> str:
-    """The rows as a JSON array, an object for each row."""
-    return json.dumps([asdict(row) for row in rows], allow_nan=False, indent=1, default=str)
-
-
-def rows_as_markdown(rows: Sequence[EvaluationRow]) -> str:
-    """A table of what a person looks for first."""
-    head = ["env", "split", "policy", "task", "trial", "status", "right", "¢", "min", "turns", "calls", "failure"]
-    table = [head]
-    for row in rows:
-        right = "-" if row.right is None else f"{row.right:g}"
-        calls = ", ".join(f"{key} {count}" for key, count in row.calls.items())
-        bill = [number(row.cents), number(row.minutes)]
-        table.append([*map(str, row.key), row.status, right, *bill, str(row.turns), calls, row.failure])
-    return piped(table)
-
-
-def _flat_row(row: EvaluationRow) -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for name, value in asdict(row).items():
-        if name in _BY_KEY:
-            for key, one in value.items():
-                cell = json.dumps(one) if isinstance(one, list | tuple) else one
-                flat[f"{_BY_KEY[name]}{key or 'orchestrator'}"] = cell
-        elif isinstance(value, Mapping):
-            flat[name] = json.dumps(value, default=str) if value else ""
-        else:
-            flat[name] = "" if value is None else value
-    return flat

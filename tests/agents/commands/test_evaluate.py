@@ -64,7 +64,7 @@ def test_over_an_index_a_run_says_what_it_spent_and_its_replay_spends_the_same(t
         said.append(capsys.readouterr().out)
         assert said[-1].startswith("prices paper-2025-11, models SIMULATED\n")  # whatever index is searched
         assert json.loads((out / "manifest.json").read_text())["simulated"] is True
-    for command, more in ((report, []), (compare, []), (compare, ["--table", "figures", "--format", "csv"])):
+    for command, more in ((report, []), (compare, []), (compare, ["--table", "figures", "--format", "markdown"])):
         assert command.main([str(tmp_path / "record"), *more]) == 0
         assert "The models are SIMULATED." in capsys.readouterr().out
     spent = [re.findall(r"^([\d.]+) \$ for the trials; digest (\w+)$", out, re.M) for out in said]
@@ -380,27 +380,19 @@ def test_runs_under_other_prices_are_compared_under_one_sheet(a_run: Path, tmp_p
 
 
 def test_a_run_is_exported(a_run: Path, tmp_path: Path, capsys: Capture) -> None:
-    figures, trials = ["--table", "figures"], ["--table", "trials"]
+    figures = ["--table", "figures"]
     assert compare.main([str(a_run), *figures]) == 0
     assert "2 right, 2 not known (2 not played), of 5: 40-80 %." in capsys.readouterr().out
     assert compare.main([str(a_run), "--format", "json", *figures]) == 0
     assert json.loads(capsys.readouterr().out)["policies"][0]["trials"]["unplayed"] == 2
-    for form in ("csv", "markdown"):
-        assert compare.main([str(a_run), "--format", form, *figures]) == 0
-        assert "cheap" in capsys.readouterr().out
-    for form, first in (("csv", "env,split,policy"), ("json", "["), ("markdown", "| env | split")):
-        assert compare.main([str(a_run), "--format", form, *trials]) == 0
-        assert capsys.readouterr().out.startswith(first)
-    out = tmp_path / "rows.csv"
-    assert compare.main([str(a_run), "--format", "csv", *trials, "--out", str(out)]) == 0
-    assert len(out.read_text().splitlines()) == 4
+    out = tmp_path / "figures.md"
+    assert compare.main([str(a_run), "--format", "markdown", *figures, "--out", str(out)]) == 0
+    assert "| cheap |" in out.read_text()
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--table", "trials"], "--table trials: --format csv, json, markdown expected, got text"),
-        (["--format", "csv"], "--format csv is of --table figures or trials"),
         (["--policy", "cheap"], "--policy goes with --format tau2, tau2-submission, gaia, got --format text"),
         (["--out", "."], "--out: a file in a folder that is there expected, got ."),
         (["--table", "figures", "--against", "nobody"], "no rows of a policy 'nobody'"),

@@ -170,7 +170,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path, capsys: Capture) -> 
     assert "no policy 'nobody'" in refused(run, "--format", "tau2", "--policy", "nobody", *out)
     assert "name a new folder with --out" in refused(run, "--format", "tau2")
     assert "has files in it" in refused(run, "--format", "tau2", "--out", str(run))
-    assert "leave the others out" in refused(run, "--format", "tau2", "--table", "trials", *out)
+    assert "leave the others out" in refused(run, "--format", "tau2", "--table", "figures", *out)
     assert "a folder expected, but" in refused(run, "--format", "tau2", "--out", str(run / "rows.jsonl"))
     kept = {name: (run / name).read_text() for name in ("rows.jsonl", "trajectories.jsonl")}
     for name, text in kept.items():
