@@ -15,7 +15,6 @@ from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.episode import render
 from toolorchestra.envs.episode.calls import CallResult, ReadyCall
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
-from toolorchestra.envs.episode.native_messages import NativeMessages
 from toolorchestra.envs.factory import factory, next_seed, refuse_unnamed, reset_options
 from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.runtime.background import BackgroundLoop
@@ -42,7 +41,6 @@ class OrchestraEnv(gym.Env[Observation, str]):
         self.render_mode = render_mode
         self.factory = factory(source, **settings)
         self.episode: Episode | None = None
-        self._native: NativeMessages | None = None
         self._usage: Usage | None = None
 
     @cached_property
@@ -53,7 +51,7 @@ class OrchestraEnv(gym.Env[Observation, str]):
     @cached_property
     def observation_space(self) -> Transcripts:  # type: ignore[override]
         """The space of observations: messages and the tools' schemas."""
-        return Transcripts(self.factory.settings.messages)
+        return Transcripts()
 
     def reset(
         self, *unnamed: Any, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -69,15 +67,12 @@ class OrchestraEnv(gym.Env[Observation, str]):
         super().reset(seed=seed)
         named = chosen.pop("episode_seed", None)
         started = self.factory.start(next_seed(self.np_random) if named is None else int(named), chosen)
-        native = self.factory.settings.messages == "native"
-        self.episode, self._usage, self._native = started.episode, None, NativeMessages() if native else None
+        self.episode, self._usage = started.episode, None
         observation = started.observation
         if started.episode.opening:
             observation = started.episode.begin(run_calls(started.episode.opening))
         if self.render_mode == "human":
             print(render.opening(self.episode, colour=True), flush=True)
-        if self._native is not None:
-            observation = self._native.observation(started.episode)
         return observation, started.info
 
     def step(self, action: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -90,7 +85,7 @@ class OrchestraEnv(gym.Env[Observation, str]):
             moved = self.episode.resolve(run_calls(moved.calls))
         if self.render_mode == "human":
             print(render.turn(self.episode, moved, colour=True), flush=True)
-        return moved if self._native is None else self._native.step(self.episode, moved)
+        return moved
 
     def charge_policy(self, usage: Usage) -> None:
         """Bill the next step's own generation by this instead of by an estimate."""
@@ -108,7 +103,7 @@ class OrchestraEnv(gym.Env[Observation, str]):
 
     def close(self) -> None:
         """Forget the episode in progress. The environment can be reset again."""
-        self.episode = self._native = None
+        self.episode = None
 
 
 def base_of(env: object, wrapper: str) -> OrchestraEnv:

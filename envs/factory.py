@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get
 
 from toolorchestra.envs.base import preference as preferences
 from toolorchestra.envs.base.errors import ConfigError, no_such, one_of
-from toolorchestra.envs.base.spaces import FORMS
 from toolorchestra.envs.base.types import Observation, plain
 from toolorchestra.envs.domains.source import PricesOrchestrators, Scene, TaskSource, models_of
 from toolorchestra.envs.episode.episode import Episode
@@ -116,16 +115,10 @@ class EnvSettings:
     one token."""
     spend_cap: SpendCap | None = None
     """The most real money that may be spent. Environments that share one stop together."""
-    messages: Literal["text", "native"] = "text"
-    """How reset() and step() show calls and their results. "text": calls are text of the assistant's message. "native":
-    calls are structures with ids (`tool_calls`), and each result names its call (`tool_call_id`). Actions, bills,
-    recordings and `env.unwrapped.episode` are the same in both."""
 
     def rules(self) -> Rules:
         """The rules as the episode wants it."""
-        choices = {"history": ("full", "state"), "messages": FORMS}
-        for name, valid in choices.items():
-            one_of(name, getattr(self, name), valid)
+        one_of("history", self.history, ("full", "state"))
         limits = Limits(self.max_turns, self.max_context_tokens, self.budget, self.max_seconds)
         terms = reward_terms(self.reward_terms)
         return Rules(limits, self.history, self.orchestrator, cost_weights(self.reward), self.spend_cap, terms)

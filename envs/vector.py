@@ -33,7 +33,6 @@ from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode import render
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
-from toolorchestra.envs.episode.native_messages import NativeMessages
 from toolorchestra.envs.factory import Started, factory, next_seed, refuse_unnamed, reset_options
 from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.runtime.background import COLLECTOR, RunningStep, RunningSteps
@@ -60,11 +59,10 @@ class Received(NamedTuple):
 class _Slot:
     """One environment's place."""
 
-    __slots__ = ("episode", "native", "rng", "running", "usage")
+    __slots__ = ("episode", "rng", "running", "usage")
 
     def __init__(self) -> None:
         self.episode: Episode | None = None
-        self.native: NativeMessages | None = None
         self.running: RunningStep | None = None
         self.rng: np.random.Generator | None = None
         self.usage: Usage | None = None
@@ -95,7 +93,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.metadata = {"render_modes": ["ansi"], "autoreset_mode": self.autoreset_mode}
         self.factory = factory(source, **settings)
         self.single_action_space = Prose()
-        self.single_observation_space = Transcripts(self.factory.settings.messages)
+        self.single_observation_space = Transcripts()
         self._running_steps = RunningSteps()
         self._launching: list[RunningStep] = []
         self._ready: dict[int, Step] = {}
@@ -264,7 +262,6 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def _seat(self, i: int, started: Started) -> None:
         slot = self._slots[i]
         slot.episode, slot.usage = started.episode, None
-        slot.native = NativeMessages() if self.factory.settings.messages == "native" else None
 
     def _start(self, i: int) -> dict[str, Any]:
         started = self._fresh(i)
@@ -320,7 +317,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         slot = self._slots[i]
         if slot.episode is None:
             raise ResetNeeded(f"environment {i} has not been reset yet; the first reset() may not mask it out")
-        return slot.episode.observation if slot.native is None else slot.native.observation(slot.episode)
+        return slot.episode.observation
 
     def _act(self, i: int, text: str) -> None:
         slot = self._slots[i]
@@ -343,8 +340,6 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 self._flying += 1
                 return
             moved = episode.resolve([perform_here(ready) for ready in calls])
-        if (native := self._slots[i].native) is not None:
-            moved = native.step(episode, moved)
         if episode.over and self.autoreset_mode == AutoresetMode.SAME_STEP:
             last = {"final_obs": moved.observation, "final_info": moved.info}
             info = self._start(i)

@@ -1,10 +1,10 @@
 """Conversion between the transcript, in which calls are text, and chat messages in which they are structures with ids.
 
 to_openai(messages)    for OpenAI's API and servers that speak it: arguments are JSON text
-to_native(messages)    for chat templates, and what messages="native" shows: arguments are objects
+to_native(messages)    for chat templates: arguments are objects
 from_openai(message)   an assistant's message -> an action for env.step
 action_of(calls)       calls that somebody has parsed already -> an action for env.step
-to_hermes(messages)    for templates and servers without tools: system, user and assistant, all of it text
+as_text(messages)      for templates and servers without tools: system, user and assistant, all of it text
 """
 
 from __future__ import annotations
@@ -14,16 +14,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from toolorchestra.envs.base.actions import (
-    CLOSE,
-    OPEN,
-    THINK,
-    UNTHINK,
-    hermes_prompt,
-    parse,
-    render_call,
-    result_as_text,
-)
+from toolorchestra.envs.base.actions import CLOSE, OPEN, THINK, UNTHINK, parse, render_call, result_as_text
 from toolorchestra.envs.base.errors import ActionError
 from toolorchestra.envs.base.marks import clean, quoted
 from toolorchestra.envs.base.types import ToolCall
@@ -49,25 +40,20 @@ def to_openai(messages: Sequence[Told], *, parallel_calls: bool = True) -> list[
     return made
 
 
-def to_native(messages: Sequence[Told], *, parallel_calls: bool = True, turn: int = 0) -> list[dict[str, Any]]:
+def to_native(messages: Sequence[Told], *, parallel_calls: bool = True) -> list[dict[str, Any]]:
     """Convert as to_openai does, in the form that chat templates want: arguments are objects, and a result has its
-    tool's name. `turn` is the number of the first assistant's message, which its calls' ids say."""
+    tool's name."""
     made: list[dict[str, Any]] = []
-    turns = list(_turns(messages, turn))
+    turns = list(_turns(messages))
     for one in turns:
         followed = len(one.replies) > 0 or one is not turns[-1]
         made += one.told(parallel_calls=parallel_calls, followed=followed)
     return made
 
 
-def to_hermes(messages: Sequence[Told], tools: Sequence[Told] = ()) -> list[dict[str, Any]]:
-    """The messages with everything as text: the tools at the end of the system message, calls in <tool_call>, and the
-    results of a turn as one message of the user, each in its <tool_response>."""
-    return as_text(messages, hermes_prompt(tools))
-
-
 def as_text(messages: Sequence[Told], prompt: str) -> list[dict[str, Any]]:
-    """The same, with a prompt of one's own at the end of the system message."""
+    """The messages with everything as text: `prompt` at the end of the system message, calls in <tool_call>, and the
+    results of a turn as one message of the user, each in its <tool_response>."""
     made: list[dict[str, Any]] = []
     for is_result, run in itertools.groupby(messages, lambda message: message["role"] == "tool"):
         if is_result:
@@ -135,12 +121,12 @@ class _AssistantTurn:
         return results, others
 
 
-def _turns(messages: Sequence[Told], first: int) -> Iterator[_AssistantTurn]:
+def _turns(messages: Sequence[Told]) -> Iterator[_AssistantTurn]:
     starts = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
     before = messages[: starts[0]] if starts else messages
     if before:
         yield _AssistantTurn(0, None, before)
-    for number, (start, end) in enumerate(itertools.pairwise([*starts, len(messages)]), first):
+    for number, (start, end) in enumerate(itertools.pairwise([*starts, len(messages)])):
         yield _AssistantTurn(number, messages[start], messages[start + 1 : end])
 
 

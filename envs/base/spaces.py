@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import gymnasium as gym
 from gymnasium.vector.utils import create_shared_memory
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.types import Message, Observation, Rows, freeze
+from toolorchestra.envs.base.types import Message, Observation, Rows
 
 _WORDS = ("what", "river", "sum", "größe", "π", "表", "7", "of", "the", "and")
 
@@ -46,31 +45,17 @@ class Prose(gym.Space[str]):
         return "Prose()"
 
 
-FORMS = ("text", "native")
-"""How messages show calls; see EnvSettings.messages."""
-
-
 class Transcripts(gym.Space[Observation]):
-    """{"messages": Rows of Message, "tools": Rows of schemas}, in one of the two forms."""
+    """{"messages": Rows of Message, "tools": Rows of schemas}."""
 
-    def __init__(self, form: str = "text", seed: int | None = None) -> None:
-        self.form = form
+    def __init__(self, seed: int | None = None) -> None:
         super().__init__(None, None, seed)
 
     def sample(self, mask: Any = None, probability: Any = None) -> Observation:
         roles = ("system", "user", "assistant", "tool")
         turns = int(self.np_random.integers(1, len(roles) + 1))
         messages = [Message(role=r, content=_words(self.np_random, 8)) for r in roles[:turns]]
-        if self.form == "native":
-            messages[2:] = self._with_call(messages[2:])
         return {"messages": Rows(messages), "tools": Rows()}
-
-    def _with_call(self, said: list[Message]) -> list[Message]:
-        """What an assistant said with a call beside it, and its result."""
-        function = {"name": _words(self.np_random, 1), "arguments": {}}
-        call = {"id": "call00000", "type": "function", "function": function}
-        own: list[dict[str, Any]] = [{"tool_calls": [call]}, {"tool_call_id": call["id"], "name": function["name"]}]
-        return [Message(freeze({**message, **more})) for message, more in zip(said, own, strict=False)]
 
     def contains(self, x: Any) -> bool:
         return (
@@ -78,7 +63,6 @@ class Transcripts(gym.Space[Observation]):
             and x.keys() == {"messages", "tools"}
             and all(isinstance(x[key], Rows) for key in x)
             and all(isinstance(m, Message) and isinstance(m.get("role"), str) for m in x["messages"])
-            and (self.form == "text" or _answered(x["messages"]))
             and all(isinstance(t, dict) for t in x["tools"])
         )
 
@@ -87,26 +71,13 @@ class Transcripts(gym.Space[Observation]):
         return False
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Transcripts) and self.form == other.form
+        return isinstance(other, Transcripts)
 
     def __hash__(self) -> int:
-        return hash((Transcripts, self.form))
+        return hash(Transcripts)
 
     def __repr__(self) -> str:
-        return "Transcripts()" if self.form == "text" else f"Transcripts({self.form!r})"
-
-
-def _answered(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether every call has an id and a name, and every result the id of a call before it."""
-    ids: set[str] = set()
-    for message in messages:
-        for call in message.get("tool_calls", ()):
-            if not (isinstance(call.get("id"), str) and isinstance(call["function"]["arguments"], dict)):
-                return False
-            ids.add(call["id"])
-        if message["role"] == "tool" and message.get("tool_call_id") not in ids:
-            return False
-    return True
+        return "Transcripts()"
 
 
 @create_shared_memory.register(Transcripts)

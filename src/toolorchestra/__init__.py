@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from toolorchestra.agents.configuration.config import TrainConfig
     from toolorchestra.agents.policies.base import Player
     from toolorchestra.agents.public import compare, evaluate, load_policy, train
-    from toolorchestra.envs.base.actions import hermes_prompt, parse, render_call
+    from toolorchestra.envs.base.actions import parse, render_call
     from toolorchestra.envs.base.errors import ConfigError, ToolError
-    from toolorchestra.envs.base.openai_messages import action_of, from_openai, to_hermes, to_native, to_openai
+    from toolorchestra.envs.base.openai_messages import action_of, from_openai, to_native, to_openai
     from toolorchestra.envs.base.preference import Preference
     from toolorchestra.envs.base.types import Answer, Message, Outcome, ToolCall
     from toolorchestra.envs.domains.source import Scene, Source, Task
@@ -34,9 +34,9 @@ _PLACES = {
     "agents.configuration.config": ("TrainConfig",),
     "agents.public": ("compare", "evaluate", "load_policy", "train"),
     "agents.policies.base": ("Player",),
-    "envs.base.actions": ("hermes_prompt", "parse", "render_call"),
+    "envs.base.actions": ("parse", "render_call"),
     "envs.base.errors": ("ConfigError", "ToolError"),
-    "envs.base.openai_messages": ("action_of", "from_openai", "to_hermes", "to_native", "to_openai"),
+    "envs.base.openai_messages": ("action_of", "from_openai", "to_native", "to_openai"),
     "envs.base.preference": ("Preference",),
     "envs.base.types": ("Answer", "Message", "Outcome", "ToolCall"),
     "envs.domains.source": ("Scene", "Source", "Task"),
@@ -80,14 +80,12 @@ __all__ = [
     "compare",
     "evaluate",
     "from_openai",
-    "hermes_prompt",
     "load_policy",
     "make",
     "mcp_tools",
     "parse",
     "register",
     "render_call",
-    "to_hermes",
     "to_native",
     "to_openai",
     "tool",

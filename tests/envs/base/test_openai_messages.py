@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.tau2_playing import needs_package
-from toolorchestra import action_of, from_openai, hermes_prompt, render_call, to_hermes, to_native, to_openai
+from toolorchestra import action_of, from_openai, render_call, to_native, to_openai
 from toolorchestra.envs.base.actions import CLOSE, OPEN, Action, parse, render
+from toolorchestra.envs.base.openai_messages import as_text
 from toolorchestra.envs.base.types import Message, ToolCall
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.testing import RandomCaller
@@ -258,25 +259,11 @@ def test_calls_of_every_kind_make_one_action() -> None:
     assert action_of([], "Only words.") == "Only words."
 
 
-def test_hermes_has_every_schema_the_grammar_and_each_result_in_its_tag() -> None:
-    observation, _ = gym.make("ToolOrchestra/HLE-v0").reset(seed=0)
-    tools, messages = (
-        observation["tools"],
-        [*observation["messages"], said(A, B), result("look", "1"), result("ask", "2")],
-    )
-    told = to_hermes(messages, tools)
-    prompt = hermes_prompt(tools)
-    assert told[0] == {"role": "system", "content": f"{messages[0]['content']}\n\n{prompt}"}
-    listed = prompt.partition("<tools>\n")[2].partition("\n</tools>")[0].split("\n")
-    assert [json.loads(line) for line in listed] == list(tools)
-    start = prompt.index(OPEN + "\n")
-    assert parse(prompt[start : prompt.index(CLOSE) + len(CLOSE)]).calls[0].name == "TOOL"
-    assert told[1:-1] == [dict(m) for m in messages[1:-2]]
-    assert told[-1] == {
-        "role": "user",
-        "content": "<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>",
-    }
-    assert to_hermes(to_native(messages), tools) == told
-    assert to_hermes(messages)[0] == messages[0]
-    assert to_hermes(messages[1:2], tools)[0] == {"role": "system", "content": prompt}
-    assert hermes_prompt(()) == ""
+def test_as_text_a_prompt_ends_the_system_message_and_a_turns_results_are_one() -> None:
+    asked = Message(role="user", content="look")
+    told = [Message(role="system", content="rules"), asked, said(A, B), result("look", "1"), result("ask", "2")]
+    results = "<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>"
+    shown = [{"role": "system", "content": "rules\n\ntools"}, asked, told[2], {"role": "user", "content": results}]
+    assert as_text(told, "tools") == as_text(to_native(told), "tools") == shown
+    assert as_text([asked], "tools") == [{"role": "system", "content": "tools"}, asked]
+    assert as_text(told, "")[0] == told[0]
