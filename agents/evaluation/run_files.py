@@ -306,7 +306,7 @@ def model_of(some: Sequence[PlayedRow]) -> str:
 
 @contextmanager
 def made_anew(out: Path) -> Iterator[Path]:
-    """A new folder for a run. It is there when all is written, and no half of it is left."""
+    """A new folder. It is there when all is written, and no half of it is left."""
     if out.exists():
         raise ConfigError(f"{out} is there already; name a new folder")
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, Command] = {
     "synth make": Command("synth.make_domain", "make a tool domain, and check every task by running it"),
     "synth prove": Command("synth.prove", "prove by running it that every task is self-consistent"),
     "synth lint": Command("synth.lint", "find where a spec's words and its gold calls differ"),
-    "synth export": Command("synth.export", "domain folders for tau2, trainers and data-set hubs"),
+    "synth export": Command("synth.export", "domain folders as a data set with a card"),
     "index build": Command("agents.commands.index", "build a search index over a corpus"),
     "index serve": Command("agents.commands.index:serve", "serve an index to other processes"),
     "serve environments": Command("agents.commands.serve_environments", "environments behind HTTP, for other trainers"),
