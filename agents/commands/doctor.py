@@ -40,7 +40,6 @@ PARTS = (
     Ability("serve environments", ("starlette", "uvicorn", "websockets"), "pip install 'toolorchestra[serve]'"),
     Ability("tools of MCP servers", ("mcp",), "pip install 'toolorchestra[mcp]'"),
     Ability("sympy in the sandbox", ("sympy",), "pip install 'toolorchestra[sandbox]'"),
-    Ability("the sandbox monty", ("pydantic_monty",), "pip install 'toolorchestra[monty]'"),
     Ability("the sandbox e2b", ("e2b_code_interpreter",), "pip install 'toolorchestra[e2b]'"),
     Ability("domains from specs", ("yaml",), "pip install 'toolorchestra[synth]'"),
 )
@@ -95,7 +94,7 @@ def _gpu() -> str:
 
 def _landlock() -> str:
     if sys.platform != "linux":
-        return f"no: it needs Linux, this is {sys.platform}; take arithmetic, monty or e2b"
+        return f"no: it needs Linux, this is {sys.platform}; take arithmetic or e2b"
     from toolorchestra.envs.sandbox.confine import landlock_abi
 
-    return f"yes, version {abi}" if (abi := landlock_abi()) else "no: this kernel has no Landlock; take monty or e2b"
+    return f"yes, version {abi}" if (abi := landlock_abi()) else "no: this kernel has no Landlock; take e2b"

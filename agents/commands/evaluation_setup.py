@@ -34,7 +34,7 @@ from toolorchestra.envs.domains.questions.datasets import Dataset
 from toolorchestra.envs.factory import EpisodeFactory, factory
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import full_id, ids, spec_of
-from toolorchestra.envs.sandbox.e2b_and_monty import UNSAFE
+from toolorchestra.envs.sandbox.e2b_and_unsafe import UNSAFE
 from toolorchestra.envs.tools.backends import Backing, NamedBackends, read
 
 
@@ -87,7 +87,7 @@ BACKEND_WORDS = ("index", "web", "sandbox", "judge", "record", "replay", "cache"
 """What `--backends` takes beside a file."""
 TAPES = ("record", "replay", "cache")
 PAPER = "paper"
-SANDBOXES = ("arithmetic", "landlock", "monty", "e2b")
+SANDBOXES = ("arithmetic", "landlock", "e2b")
 FILE = "file"
 
 
@@ -123,7 +123,7 @@ class EvaluateOptions:
     """NAME=VALUE for players. For example: --player fit_tasks=200 temperature=0.5"""
     backends: tuple[str, ...] = ()
     """What is real: a file (TOML or JSON), and NAME=VALUE in place of what it says. index=FOLDER, or index=embedded for
-    the invented texts; web=true; sandbox=arithmetic, landlock, monty or e2b; judge=MODEL,MODEL, who all must say right;
+    the invented texts; web=true; sandbox=arithmetic, landlock or e2b; judge=MODEL,MODEL, who all must say right;
     record=FILE, replay=FILE or cache=FILE of requests and replies; unsafe_exec=true, to run programs that models write
     with your own rights"""
     dataset: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, Outage, install
+from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.sandbox import Bounds, Execution, harmless
 from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.sandbox.scratch import remove
@@ -85,7 +85,7 @@ class LandlockSandbox:
         if not landlock_abi():
             raise ConfigError(
                 "sandbox 'landlock' needs Linux 5.13 or later with Landlock on x86-64 or aarch64; "
-                f"take another: 'monty' ({install('monty')}), or 'e2b' with a key"
+                "take another: 'arithmetic', or 'e2b' with a key"
             )
         self.bounds, self.sessions, self.queue_seconds = bounds, sessions, queue_seconds
         cores = len(os.sched_getaffinity(0))
@@ -225,7 +225,7 @@ class _ServerProcess:
             self.close()
             raise ConfigError(
                 "the sandbox's server did not start; in a clone of the repository, `pytest tests/envs/sandbox` "
-                "shows why. Another kind of sandbox may work here: monty, e2b or arithmetic"
+                "shows why. Another kind of sandbox may work here: e2b or arithmetic"
             ) from None
 
     @property

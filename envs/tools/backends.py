@@ -39,7 +39,7 @@ from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.retrieval.corpus import Manifest
 from toolorchestra.envs.sandbox import Bounds, Interpreter
-from toolorchestra.envs.sandbox.e2b_and_monty import UNSAFE, interpreter
+from toolorchestra.envs.sandbox.e2b_and_unsafe import UNSAFE, interpreter
 from toolorchestra.envs.tools.assemble import Backends
 from toolorchestra.envs.tools.cassette_backends import RecordedInterpreter, RecordedModels, RecordedRetriever
 

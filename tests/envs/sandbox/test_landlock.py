@@ -34,7 +34,7 @@ from toolorchestra.envs.sandbox.confine import (
     for_process,
     landlock_abi,
 )
-from toolorchestra.envs.sandbox.e2b_and_monty import Unsafe, interpreter
+from toolorchestra.envs.sandbox.e2b_and_unsafe import Unsafe, interpreter
 from toolorchestra.envs.sandbox.landlock import LandlockSandbox
 from toolorchestra.envs.sandbox.scratch import disk_bytes
 from toolorchestra.envs.testing.rehearsal import Held
@@ -371,16 +371,6 @@ def test_nothing_falls_back_to_running_without_walls(monkeypatch: pytest.MonkeyP
     with pytest.raises(ConfigError, match=r"no sandbox 'exec'; valid: .*unsafe-exec"):
         interpreter("exec")
     assert isinstance(interpreter("unsafe-exec"), Unsafe)
-
-
-def test_monty_contains_the_list_too() -> None:
-    pytest.importorskip("pydantic_monty", reason="needs pip install pydantic-monty")
-    made = interpreter("monty", Bounds(seconds=1.0))
-    try:
-        assert [v for v in examine(made, 1.0) if not v.contained] == []
-        assert asyncio.run(made.run("print(6 * 7)")).stdout == "42\n"
-    finally:
-        made.close()  # type: ignore[attr-defined]
 
 
 def test_counting_changes_no_folder_of_a_program_that_runs(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.money.prices import Tokens, Usage, load_sheet
-from toolorchestra.envs.wrappers import RecordTrajectories, Routing, VectorReward, read_trajectories
+from toolorchestra.envs.wrappers import RecordTrajectories, Routing, read_trajectories
 
 SEARCH = render_call("search", {"model": "search-2"})
 ANSWER = render_call("answer", {"model": "answer-1"})
@@ -118,16 +118,19 @@ def test_odd_text_stays_on_one_line(tmp_path: Path) -> None:
 
 def test_goes_with_the_other_wrappers(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
-    env = RecordTrajectories(VectorReward(Routing(gym.make("ToolOrchestra/HLE-v0"))), path)
+    env = RecordTrajectories(Routing(gym.make("ToolOrchestra/HLE-v0")), path)
     env.reset(seed=0)
     env.step(0)
     env.step(6)
     (row,) = read_trajectories(path)
-    assert [len(reward) for reward in row["rewards"]] == [3, 3]
+    assert len(row["rewards"]) == 2
     assert env.spec is not None
     assert isinstance(gym.make(env.spec), RecordTrajectories)
-    with pytest.raises(ConfigError, match="CartPoleEnv"):
+    told = "RecordTrajectories goes around a ToolOrchestra environment, got "
+    with pytest.raises(ConfigError, match=f'{told}CartPoleEnv; wrap one of those, such as gym.make."ToolOrchestra'):
         RecordTrajectories(gym.make("CartPole-v1"), path)
+    with pytest.raises(ConfigError, match=f"{told}OrchestraVectorEnv, a vector of them; use gym.make_vec"):
+        RecordTrajectories(gym.make_vec("ToolOrchestra/HLE-v0", num_envs=2), path)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

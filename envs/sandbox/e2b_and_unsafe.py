@@ -1,4 +1,4 @@
-"""Interpreters for where Landlock is missing: monty's small language, E2B's machines, plain Python without walls."""
+"""Interpreters by name; E2B's machines, and plain Python without walls, where it is asked for."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import asyncio
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
-from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, Outage, install, one_of
+from toolorchestra.envs.base.errors import ConfigError, install, one_of
 from toolorchestra.envs.base.secrets import key_in
 from toolorchestra.envs.sandbox import Bounds, Execution, Interpreter, harmless
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
 
 UNSAFE = "unsafe-exec"
-KINDS = ("arithmetic", "landlock", "monty", "e2b", UNSAFE)
+KINDS = ("arithmetic", "landlock", "e2b", UNSAFE)
 
 
 def interpreter(
@@ -27,7 +25,7 @@ def interpreter(
     bounds = bounds or Bounds()
     if kind == "landlock":
         if not sys.platform.startswith("linux"):
-            raise ConfigError(f'sandbox "landlock" is for Linux, this is {sys.platform}; take "monty" or "e2b"')
+            raise ConfigError(f'sandbox "landlock" is for Linux, this is {sys.platform}; take "arithmetic" or "e2b"')
         from toolorchestra.envs.sandbox.landlock import LandlockSandbox  # its modules are Linux's own
 
         return LandlockSandbox(bounds, sessions, bubblewrap)
@@ -36,71 +34,7 @@ def interpreter(
         raise ConfigError(f"sandbox {kind!r} keeps no sessions; landlock does")
     if kind == "arithmetic":
         return ArithmeticInterpreter()
-    made: dict[str, type[Monty | E2b | Unsafe]] = {"monty": Monty, "e2b": E2b, UNSAFE: Unsafe}
-    return made[kind](bounds)
-
-
-class Monty:
-    """pydantic-monty: an interpreter of its own for a part of Python, in worker processes. No numpy, no sympy, few
-    modules, no classes that inherit, no generators."""
-
-    suspends = True
-    item = "code-interpreter"
-    describe = (
-        "a part of Python: functions, loops, comprehensions, math and re; no numpy, no sympy, no class inheritance, no "
-        "generators, no `with`, few modules"
-    )
-
-    def __init__(self, bounds: Bounds) -> None:
-        try:
-            import pydantic_monty
-        except ImportError:
-            raise ConfigError(f"sandbox 'monty' needs its package: {install('monty')}") from None
-        self.bounds, self._monty = bounds, pydantic_monty
-        self.patience_seconds = 10 * bounds.seconds
-        """The longest that a run can take."""
-        self._lock = threading.Lock()
-        self._pool: Any = None
-
-    async def run(self, code: str, session: str = "") -> Execution:
-        """Runs a program. Every run starts afresh: nothing is kept, not even within a session."""
-        del session
-        return await asyncio.to_thread(self._run, code)
-
-    def close(self) -> None:
-        """Ends the worker processes."""
-        with self._lock:
-            if self._pool is not None:
-                self._pool.__exit__(None, None, None)
-                self._pool = None
-
-    def _workers(self) -> Any:
-        with self._lock:
-            if self._pool is None:
-                patience = self.bounds.seconds + 0.8  # for what its own limit does not stop, as one huge power
-                pool = self._monty.Monty(request_timeout=patience, checkout_timeout=10 * patience)
-                self._pool = pool.__enter__()
-            return self._pool
-
-    def _run(self, code: str) -> Execution:
-        seconds = self.bounds.seconds
-        limits = {
-            "max_feed_duration_secs": seconds,
-            "max_total_sleep_secs": seconds,
-            "max_memory": self.bounds.memory_bytes,
-        }
-        said = self._monty.CollectString(max_bytes=self.bounds.output_bytes)
-        started = time.monotonic()
-        wrong = ""
-        try:
-            with self._workers().checkout(limits=limits) as session:
-                session.feed_run(code.encode("utf-8", "replace").decode(), print_callback=said)
-        except self._monty.MontyError as err:
-            wrong = f"{type(err).__name__}: {err}"
-        except TimeoutError:
-            raise Outage("no worker of the monty sandbox came free") from None
-        out = harmless(said.output)[: self.bounds.output_bytes]
-        return Execution(out, harmless(wrong)[:4000], int(bool(wrong)), round(time.monotonic() - started, 4))
+    return E2b(bounds) if kind == "e2b" else Unsafe(bounds)
 
 
 class E2b:
