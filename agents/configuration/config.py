@@ -28,8 +28,6 @@ Cache = Literal["auto", "fp8"]
 TaskOrder = Literal["random", "epochs"]
 LAYERS = 2
 """Layers of the tiny model."""
-LOCAL = "local"
-"""The engine of this project. Others are named as module:Class."""
 
 
 @dataclass(frozen=True)
@@ -150,9 +148,6 @@ class TrainConfig:
     """Seed of the first weights, of the choice of tasks and of the sampling."""
     environments: tuple[EnvMix, ...] = ()
     model: ModelConfig = ModelConfig()
-    engine: str = "local"
-    """What trains the model: "local" this process, "your.module:YourEngine" a class that is called with the
-    configuration and the chat."""
     init_from: str = ""
     """What to start from: a run's folder, one of its checkpoints, or a folder that export model wrote. The weights are
     taken, averaged ones where there are any; the optimiser starts afresh, and the warm start follows as it is set."""
@@ -235,7 +230,6 @@ class TrainConfig:
         if self.spend_cap is not None:
             require(self, POSITIVE, "spend_cap")
         self._check_limits()
-        self._check_engine()
         self._check_ahead()
 
     def _check_ahead(self) -> None:
@@ -251,16 +245,6 @@ class TrainConfig:
                 f"max_staleness={self.max_staleness} samples in this process, beside the training: set "
                 f"model.processes=1; got {self.model.processes}"
             )
-
-    def _check_engine(self) -> None:
-        if self.engine == LOCAL:
-            return
-        if ":" not in self.engine:
-            raise ConfigError(
-                f"{no_such('engine', self.engine, [LOCAL])} Or name a class of yours: your.module:YourEngine"
-            )
-        if self.model.processes > 1 or self.model.sampler != "local":
-            raise ConfigError(f"engine={self.engine} samples by itself: set model.processes=1 and model.sampler=local")
 
     def _check_limits(self) -> None:
         if self.max_tokens >= self.max_context:

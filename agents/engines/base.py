@@ -130,17 +130,21 @@ class Engine(Samples, Protocol):
         """The weights alone of what another engine's save() wrote (the averaged ones where it kept any), or of a folder
         that `export model` wrote. Raises ConfigError where they are of another shape."""
 
-    def close(self) -> None:
-        """End every process and connection that the engine has. May be called twice."""
-
-
-@runtime_checkable
-class SamplesWhileTraining(Protocol):
-    """An engine that can be sampled from in one thread while it trains in another."""
-
     def publish(self) -> Samples:
         """Let the sampler take the weights of now; no turn may be under way. What is given samples with them until the
         next publish(), whatever training does meanwhile. Called by the thread that trains."""
+
+    def lost(self) -> str:
+        """A sentence where one of several processes that hold it together is gone; "" where all are there."""
+
+    def size(self) -> ModelSize:
+        """The model's parameters, and how many of them are trained."""
+
+    def sync_seconds(self) -> float:
+        """The seconds since the last call in which its sampler got new weights."""
+
+    def close(self) -> None:
+        """End every process and connection that the engine has. May be called twice."""
 
 
 class Helpers(Protocol):
@@ -154,30 +158,6 @@ class Helpers(Protocol):
 
     def receive(self, number: int) -> Any:
         """What one of them gave, waiting for it."""
-
-
-@runtime_checkable
-class InProcesses(Protocol):
-    """An engine that several processes may hold together."""
-
-    def lost(self) -> str:
-        """A sentence where one of them is gone; "" where all are there."""
-
-
-@runtime_checkable
-class TellsSize(Protocol):
-    """An engine that knows how large its model is."""
-
-    def size(self) -> ModelSize:
-        """The model's parameters, and how many of them are trained."""
-
-
-@runtime_checkable
-class TellsSyncTime(Protocol):
-    """An engine that knows how long its sampler takes to get new weights."""
-
-    def sync_seconds(self) -> float:
-        """The seconds that it took since the last call."""
 
 
 @dataclass(frozen=True)

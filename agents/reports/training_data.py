@@ -220,9 +220,8 @@ def _facts(run: KeptRun) -> list[tuple[str, str]]:
     if not run.sessions:
         return facts
     first, last = run.sessions[0], run.sessions[-1]
-    if last.size is not None:
-        trained = "all" if last.size.trained == last.size.parameters else counted(last.size.trained)
-        facts.append(("parameters", f"{counted(last.size.parameters)}, {trained} trained"))
+    trained = "all" if last.size.trained == last.size.parameters else counted(last.size.trained)
+    facts.append(("parameters", f"{counted(last.size.parameters)}, {trained} trained"))
     times = f" in {len(run.sessions)} sessions" if len(run.sessions) > 1 else ""
     took = f"not recorded up to step {first.step}" if first.step else _duration(seconds_of([*run.sessions])) + times
     facts += [("training took", took), ("went on" if first.step else "began", first.date)]

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 from toolorchestra.agents.configuration.config import LAYERS, EnvMix, ModelConfig, TrainConfig
 from toolorchestra.agents.configuration.environments import training
-from toolorchestra.agents.engines.base import Engine, EngineSettings, Samples
+from toolorchestra.agents.engines.base import EngineSettings
 from toolorchestra.agents.rollouts.rollout import DEADLINE_SECONDS, Chat
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, install
@@ -21,10 +20,10 @@ Say = Callable[[str], None]
 
 
 def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
-    """The engine that the configuration names, and the chat of its model."""
+    """The engine that trains as the configuration says, and the chat of its model."""
     check_processes(config)
     with _training_packages():
-        return _local(config, say) if config.engine == "local" else named_engine(config)
+        return _local(config, say)
 
 
 def _local(config: TrainConfig, say: Say) -> tuple[Any, Chat]:
@@ -84,7 +83,6 @@ def check_processes(config: TrainConfig) -> None:
     whole = "each holds a part of the weights: set model.processes=1 and model.optimizer=adamw, which need no whole"
     for wrong, says in (
         (elsewhere, "not all of them on one machine; beyond one, SkyRL trains: docs/eight-billion.md"),
-        (config.engine != "local", f"engine={config.engine} trains in one: start it without torchrun"),
         (model.sampler == "vllm", f"{within}model.sampler=served"),
         (model.sampler == "local" and model.dtype != "float32", f"{within}model.sampler=served"),
         (model.processes > 1 or model.optimizer == "muon", f"{whole} ones"),
@@ -245,33 +243,3 @@ def _calls(mix: EnvMix) -> Iterator[str]:
 def default_folder(config: TrainConfig) -> Path:
     """Where a run goes when nobody says."""
     return Path("runs") / f"{config.preset}-seed{config.seed}"
-
-
-# -- engines by name ---------------------------------------------------------------------------------------------------
-
-VERBS = tuple(sorted({name for kind in (Samples, Engine) for name in vars(kind) if not name.startswith("_")}))
-"""What an engine has to be able to do."""
-
-
-def named_engine(config: TrainConfig) -> tuple[Any, Chat]:
-    """The engine and the chat of its model: of the weights nothing is loaded here."""
-    chat = base_chat(config.model)
-    made = _class_of(config.engine)(config, chat)
-    if lacking := [verb for verb in VERBS if not callable(getattr(made, verb, None))]:
-        raise ConfigError(
-            f"engine={config.engine} has no {', '.join(lacking)}; toolorchestra.agents.engines.base.Engine says what "
-            "an engine does"
-        )
-    return made, chat
-
-
-def _class_of(name: str) -> Callable[..., Any]:
-    how = "name it as your.module:YourEngine"
-    try:
-        found: Any = resolve_name(name)
-    except (ModuleNotFoundError, AttributeError, ValueError) as err:
-        raise ConfigError(f"engine={name} is not there ({err}); {how}") from None
-    if not callable(found) or ":" not in name:
-        raise ConfigError(f"engine={name} is {type(found).__name__}, and no class; {how}")
-    made: Callable[..., Any] = found
-    return made

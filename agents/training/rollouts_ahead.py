@@ -21,13 +21,12 @@ from typing import Any
 
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.environments import ChosenTask, chosen_tasks
-from toolorchestra.agents.engines.base import Samples, SamplesWhileTraining
+from toolorchestra.agents.engines.base import Engine, Samples
 from toolorchestra.agents.engines.guarded_processes import LoopThread
 from toolorchestra.agents.evaluation.heldout import baseline_measures
 from toolorchestra.agents.rollouts.grpo import Group
 from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts, siblings
 from toolorchestra.agents.rollouts.time_split import TimeSplit
-from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.runtime.invoke import Gates
 
 
@@ -183,12 +182,9 @@ class GatedRollouts(Rollouts):
 class RolloutsAhead:
     """Plays groups in a thread of its own. All methods are called by the thread that trains."""
 
-    def __init__(self, config: TrainConfig, engine: Any, chat: Chat, params: RolloutParams, state: Mapping[str, Any]):
-        if not isinstance(engine, SamplesWhileTraining):
-            raise ConfigError(
-                f"max_staleness is {config.max_staleness}, and the engine {config.engine} cannot be sampled from while "
-                "it trains (it has no publish()): set max_staleness=0"
-            )
+    def __init__(
+        self, config: TrainConfig, engine: Engine, chat: Chat, params: RolloutParams, state: Mapping[str, Any]
+    ):
         self._config, self._engine, self._params = config, engine, params
         self._chat = chat.copy()
         """The other thread's own: a tokenizer is not for two at a time."""

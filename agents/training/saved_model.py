@@ -167,10 +167,6 @@ def export_model(path: Path, folder: Path, *, adapter: bool = False, dtype: str 
     if saved.exported:
         raise ConfigError(f"{path} is such a folder already; name a run's folder, or a checkpoint")
     config = config_of(saved.path)
-    if config.engine != "local":
-        raise ConfigError(
-            f"{path} was trained by engine {config.engine}, which keeps the weights itself; take them from there"
-        )
     wanted = config.model
     if adapter and not (wanted.lora_rank and wanted.path):
         why = "an adapter on the tiny model, which is no folder that an adapter could name"

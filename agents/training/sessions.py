@@ -37,8 +37,7 @@ class Session:
     """None while it goes on."""
     version: str
     machine: str
-    size: ModelSize | None
-    """Size of the model; None where the engine does not say."""
+    size: ModelSize
     step: int = 0
     """Steps of reinforcement learning that were taken before it."""
 
@@ -49,7 +48,7 @@ class Session:
 
 
 @contextmanager
-def recorded(folder: Path, machine: Machine, size: ModelSize | None, step: int = 0) -> Iterator[None]:
+def recorded(folder: Path, machine: Machine, size: ModelSize, step: int = 0) -> Iterator[None]:
     """Write down that the training begins, and at its end or stop that it has ended. A session that was killed ends
     with the newest checkpoint: what came after it was lost."""
     path = folder / SESSIONS
@@ -59,7 +58,7 @@ def recorded(folder: Path, machine: Machine, size: ModelSize | None, step: int =
         kept = [one.stat().st_mtime for place in places for one in checkpoint.all_of(place)]
         _append(path, {"ended": max([last["began"], *kept]), "killed": True})
     began = {"began": time.time(), "version": __version__, "machine": str(machine), "parts": asdict(machine),
-             "size": None if size is None else size._asdict(), "step": step}  # fmt: skip
+             "size": size._asdict(), "step": step}  # fmt: skip
     _append(path, began)
     try:
         yield
@@ -72,7 +71,7 @@ def read_sessions(folder: Path) -> list[Session]:
     found: list[Session] = []
     for row in read(folder / SESSIONS):
         if "began" in row:
-            size = ModelSize(**row["size"]) if row.get("size") else None
+            size = ModelSize(**row["size"])
             found.append(Session(row["began"], None, row["version"], row["machine"], size, row.get("step", 0)))
         elif found and found[-1].ended is None:
             found[-1] = replace(found[-1], ended=row["ended"])
@@ -91,7 +90,7 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
 # -- what a run says before it trains ----------------------------------------------------------------------------------
 
 
-def opening(run: TrainingRun, machine: Machine, size: ModelSize | None) -> list[str]:
+def opening(run: TrainingRun, machine: Machine, size: ModelSize) -> list[str]:
     """The lines, in the order in which a reader wants to know them."""
     config, count = run.config, processes()
     started = f"; it starts from {config.init_from}" if config.init_from else ""
@@ -120,12 +119,10 @@ def counted(parameters: int) -> str:
     return f"{parameters:,}"
 
 
-def model_words(config: TrainConfig, size: ModelSize | None) -> str:
+def model_words(config: TrainConfig, size: ModelSize) -> str:
     """Words for the model, and how many of its parameters are trained."""
     model = config.model
     name = model.path or f"the tiny model ({LAYERS} layers of width {model.hidden}, from random weights)"
-    if size is None:
-        return name
     if size.trained == size.parameters:
         return f"{name}, {counted(size.parameters)} parameters, all trained"
     kind = f" by LoRA of rank {model.lora_rank}" if model.lora_rank else ""
@@ -171,8 +168,8 @@ def _steps(run: TrainingRun) -> Iterator[str]:
 
 
 def _threads(config: TrainConfig) -> str:
-    if config.model.device != "cpu" or config.engine != "local":
-        return f"model on {config.model.device}" if config.engine == "local" else f"engine {config.engine}"
+    if config.model.device != "cpu":
+        return f"model on {config.model.device}"
     threads, processes = config.model.threads, config.model.processes
     if processes > 1:
         return f"{processes} processes play and train"

@@ -10,7 +10,6 @@ from typing import Any
 
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.configuration.environments import labels, training
-from toolorchestra.agents.engines.base import TellsSyncTime
 from toolorchestra.agents.evaluation.heldout import POLICY, Evaluation, as_metrics
 from toolorchestra.agents.evaluation.statistics import entropy, most_used
 from toolorchestra.agents.rollouts.grpo import Group, TrainingBatch, Trajectory
@@ -43,7 +42,7 @@ def _seconds(run: TrainingRun, times: StepTimes) -> dict[str, float]:
     tools are what the rollouts did meanwhile."""
     split = run.ahead.seconds() if run.ahead else run.rollouts.split.taken()
     away = split.pop(IDLE)
-    sync = run.engine.sync_seconds() if isinstance(run.engine, TellsSyncTime) else 0.0
+    sync = run.engine.sync_seconds()
     if run.ahead:
         own = {"sync": times.publishing, "idle": times.rollouts, "rollouts_idle": away}
     else:

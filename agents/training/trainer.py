@@ -16,7 +16,7 @@ from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.environments import chosen_tasks, seed_of
-from toolorchestra.agents.engines.base import Datum, Engine, TellsSize
+from toolorchestra.agents.engines.base import Datum, Engine
 from toolorchestra.agents.engines.machine import this_machine
 from toolorchestra.agents.evaluation.heldout import POLICY, baseline_measures
 from toolorchestra.agents.rollouts.grpo import Group, training_batch
@@ -38,7 +38,7 @@ def train(
     """Run to the end, or to the first Ctrl-C or SIGTERM, which saves first. Gives the run for its report."""
     run = open_run(config, folder, engine, chat, resume=resume, say=say)
     machine = this_machine(config.model.device)
-    size = engine.size() if isinstance(engine, TellsSize) else None
+    size = engine.size()
     for line in opening(run, machine, size):
         say(line)
     beside = closing(run.ahead) if run.ahead else nullcontext()

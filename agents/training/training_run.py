@@ -17,7 +17,7 @@ import toolorchestra
 from toolorchestra.agents.algorithms import algorithm_of
 from toolorchestra.agents.configuration.config import TrainConfig, as_json
 from toolorchestra.agents.configuration.environments import check_order
-from toolorchestra.agents.engines.base import Engine, InProcesses
+from toolorchestra.agents.engines.base import Engine
 from toolorchestra.agents.evaluation.heldout import Evaluation, HeldOut
 from toolorchestra.agents.evaluation.rows import PAGE, ROWS
 from toolorchestra.agents.rollouts.grpo import Algorithm
@@ -226,7 +226,7 @@ def stops_after_the_step(run: TrainingRun) -> Iterator[None]:
     def stop(number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if lost := run.engine.lost() if isinstance(run.engine, InProcesses) else "":
+        if lost := run.engine.lost():
             run.say(lost)
         if lost or run.ends_at_once:
             raise KeyboardInterrupt

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.agents.engines.conformance import SMALL, VOCABULARY, assert_agreement, conversations, datum, engine
-from toolorchestra.agents.engines.base import Datum, LossParams, Sample, Samples, SamplesWhileTraining, SamplingParams
+from toolorchestra.agents.engines.base import Datum, LossParams, Sample, Samples, SamplingParams
 from toolorchestra.agents.engines.guarded_processes import LoopThread
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 
@@ -92,7 +92,6 @@ def logprobs(made: Samples, tokens: int = 6) -> Sample:
 )
 def test_published_weights_stay_until_the_next_ones(changed: dict[str, Any]) -> None:
     made = engine(replace(SMALL, **changed))
-    assert isinstance(made, SamplesWhileTraining)
     data = conversations(made)
     published = made.publish()
     before = logprobs(published)

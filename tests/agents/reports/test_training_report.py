@@ -19,7 +19,7 @@ from tests.agents.training.trained_models import WHOLE, write_run
 from tests.paths import REPOSITORY
 from toolorchestra.agents.commands import report
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, WarmStart
-from toolorchestra.agents.engines.base import Datum, LossParams, Sample, SamplingParams
+from toolorchestra.agents.engines.base import Datum, LossParams, ModelSize, Sample, SamplingParams
 from toolorchestra.agents.reports import stages as of_stages
 from toolorchestra.agents.reports.stages import StagesPlayed, TaskResult, as_markdown, stages_of, together
 from toolorchestra.agents.reports.training_report import standard_probes, write_report
@@ -73,6 +73,15 @@ class Moody:
 
     def load(self, folder: Path) -> None:
         self.loaded.append(folder.name)
+
+    def size(self) -> ModelSize:
+        return ModelSize(1_716_000, 16_000)
+
+    def sync_seconds(self) -> float:
+        return 0.0
+
+    def lost(self) -> str:
+        return ""
 
 
 def trained(folder: Path) -> tuple[TrainingRun, Moody]:

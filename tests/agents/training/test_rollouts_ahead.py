@@ -233,12 +233,6 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
         replace(preset("tiny"), max_staleness=-1)
 
 
-def test_an_engine_that_cannot_be_sampled_from_while_it_trains_is_refused() -> None:
-    chat = build(AHEAD)[1]
-    with pytest.raises(ConfigError, match=r"no publish\(\)\): set max_staleness=0"):
-        RolloutsAhead(AHEAD, object(), chat, rollout_params(AHEAD), {})
-
-
 def test_a_policy_far_from_what_sampled_is_warned_of() -> None:
     assert far_from_sampler({}) == []
     assert far_from_sampler({"mismatch": 0.03}) == []

@@ -14,7 +14,6 @@ from tests.agents.reports.test_training_report import UNEVEN, Moody
 from toolorchestra import __version__
 from toolorchestra.agents.configuration.config import WarmStart
 from toolorchestra.agents.configuration.presets import preset
-from toolorchestra.agents.engines.base import ModelSize
 from toolorchestra.agents.engines.machine import Machine, this_machine
 from toolorchestra.agents.training import sessions
 from toolorchestra.agents.training.build import build
@@ -23,13 +22,7 @@ from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import open_run
 
 MACHINE = Machine("Fast CPU", 2, 8.2, "", "3.11.7", "2.13.0")
-
-
-class Sized(Moody):
-    """An engine that tells how large its model is."""
-
-    def size(self) -> ModelSize:
-        return ModelSize(1_716_000, 16_000)
+SIZE = Moody().size()
 
 
 def test_a_run_says_what_it_trains_where_and_how_to_watch_stop_and_go_on(tmp_path: Path) -> None:
@@ -42,8 +35,8 @@ def test_a_run_says_what_it_trains_where_and_how_to_watch_stop_and_go_on(tmp_pat
         rollouts=5,
         warm_start=WarmStart(steps=700, demonstrations=1_500),
     )
-    run = open_run(config, tmp_path, Sized(), CHAT, resume=False, say=lambda _: None)  # type: ignore[arg-type]
-    told = opening(run, MACHINE, Sized().size())
+    run = open_run(config, tmp_path, Moody(), CHAT, resume=False, say=lambda _: None)  # type: ignore[arg-type]
+    told = opening(run, MACHINE, SIZE)
     words = "\n".join(told)
     assert told[0].startswith("training tiny, seed 0: the tiny model")
     assert "1.72 million parameters, of which 16,000 are trained" in told[0]
@@ -52,7 +45,7 @@ def test_a_run_says_what_it_trains_where_and_how_to_watch_stop_and_go_on(tmp_pat
     assert "steps: 4 of 4; in each, 3 tasks are played 5 times (15 rollouts), 60 rollouts in all" in words
     assert "machine: Fast CPU, 2 cores, 8 GB of memory; 2 threads train, 1 process plays" in told
     run.config = replace(config, model=replace(config.model, processes=2))
-    assert "machine: Fast CPU, 2 cores, 8 GB of memory; 2 processes play and train" in opening(run, MACHINE, None)
+    assert "machine: Fast CPU, 2 cores, 8 GB of memory; 2 processes play and train" in opening(run, MACHINE, SIZE)
     assert f"folder: {tmp_path}" in told
     assert str(tmp_path / "tensorboard") in words
     assert "Ctrl-C once ends the step and saves; to go on, give the same command with --resume" in words
@@ -61,11 +54,11 @@ def test_a_run_says_what_it_trains_where_and_how_to_watch_stop_and_go_on(tmp_pat
 def test_a_run_that_goes_on_says_how_many_steps_are_left(tmp_path: Path) -> None:
     run = open_run(UNEVEN, tmp_path, Moody(), CHAT, resume=False, say=lambda _: None)  # type: ignore[arg-type]
     run.step, run.warm = 3, True
-    words = "\n".join(opening(run, MACHINE, None))
+    words = "\n".join(opening(run, MACHINE, SIZE))
     assert "steps: 1 of 4" in words
     assert "supervised start" not in words
     run.step = 4
-    assert "steps: all 4 are taken; what is left is the report" in opening(run, MACHINE, None)
+    assert "steps: all 4 are taken; what is left is the report" in opening(run, MACHINE, SIZE)
 
 
 def test_real_experts_are_said_to_cost_money(tmp_path: Path) -> None:
@@ -73,7 +66,7 @@ def test_real_experts_are_said_to_cost_money(tmp_path: Path) -> None:
     mix = replace(UNEVEN.environments[0], arguments={**UNEVEN.environments[0].arguments, "backends": str(file)})
     run = open_run(UNEVEN, tmp_path / "run", Moody(), CHAT, resume=False, say=lambda _: None)  # type: ignore[arg-type]
     run.config = replace(UNEVEN, environments=(mix,))
-    assert "environments: HLE-v0 100% (experts may be real models that cost money)" in opening(run, MACHINE, None)
+    assert "environments: HLE-v0 100% (experts may be real models that cost money)" in opening(run, MACHINE, SIZE)
 
 
 def test_the_local_engine_counts_the_weights_of_its_model() -> None:
@@ -98,11 +91,11 @@ def test_this_machine_has_a_processor_and_cores() -> None:
 
 def test_a_training_and_what_it_went_on_with_are_two_sessions(tmp_path: Path) -> None:
     said: list[str] = []
-    train(replace(UNEVEN, steps=2), tmp_path, Sized(), CHAT, resume=False, say=said.append)  # type: ignore[arg-type]
-    train(replace(UNEVEN, steps=3), tmp_path, Sized(), CHAT, resume=True, say=said.append)  # type: ignore[arg-type]
+    train(replace(UNEVEN, steps=2), tmp_path, Moody(), CHAT, resume=False, say=said.append)  # type: ignore[arg-type]
+    train(replace(UNEVEN, steps=3), tmp_path, Moody(), CHAT, resume=True, say=said.append)  # type: ignore[arg-type]
     first, second = sessions.read_sessions(tmp_path)
     assert first.version == __version__
-    assert first.size == ModelSize(1_716_000, 16_000)
+    assert first.size == SIZE
     assert first.ended is not None
     assert first.began < first.ended <= second.began
     assert sum(line.startswith("folder: ") for line in said) == 2
@@ -110,12 +103,12 @@ def test_a_training_and_what_it_went_on_with_are_two_sessions(tmp_path: Path) ->
 
 def test_a_session_that_was_killed_ends_with_the_newest_checkpoint(tmp_path: Path) -> None:
     began = 1_700_000_000.0
-    row = {"began": began, "version": "0.1.0", "machine": "Fast CPU", "size": None}
+    row = {"began": began, "version": "0.1.0", "machine": "Fast CPU", "size": SIZE._asdict()}
     (tmp_path / sessions.SESSIONS).write_text(json.dumps(row) + '\n{"ended": 17')
     kept = tmp_path / "checkpoints" / "step-000002"
     kept.mkdir(parents=True)
     os.utime(kept, (began + 90, began + 90))
-    with sessions.recorded(tmp_path, MACHINE, None):
+    with sessions.recorded(tmp_path, MACHINE, SIZE):
         going_on = sessions.read_sessions(tmp_path)
         assert [one.ended for one in going_on] == [began + 90, None]
         now = going_on[1].began + 5

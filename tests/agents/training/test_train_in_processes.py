@@ -79,7 +79,6 @@ def test_a_killed_rank_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
     ("config", "nodes", "said"),
     [
         (COLD, 2, "not all of them on one machine; beyond one, SkyRL trains"),
-        (replace(COLD, engine="my.module:Engine"), 1, r"engine=my\.module:Engine trains in one: start it without"),
         (preset("small-gpu"), 1, r"model\.sampler=vllm samples within one: start servers"),
         (replace(COLD, model=NARROW), 1, r"model\.sampler=local samples within one: start servers"),
         (preset("tiny"), 1, r"each holds a part of the weights: set model\.processes=1 and model\.optimizer=adamw"),
