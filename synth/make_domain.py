@@ -42,11 +42,11 @@ from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth.authors import model_author
 from toolorchestra.synth.authors.model_author import LlmAuthor
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.proof.solvers import SCRIPTED, ModelSolver, named
+from toolorchestra.synth.proof.solvers import ModelSolver
 from toolorchestra.synth.stages import pipeline
 from toolorchestra.synth.stages.pipeline import Made
-from toolorchestra.synth.stages.stage_values import Band, SynthesisSettings
-from toolorchestra.synth.storage import JUDGE, Journal, PaidModel, StageStore
+from toolorchestra.synth.stages.stage_values import SynthesisSettings
+from toolorchestra.synth.storage import Journal, PaidModel, StageStore
 
 AUTHOR_READS = "author"
 WIDTH = 24
@@ -76,16 +76,8 @@ class MakeOptions:
     """The new domain's folder; a shipped one's spec needs none."""
     resume: bool = False
     """Go on with what OUT.work holds."""
-    evolve: int = 1
-    """Rounds in which a model that writes a domain writes harder requests."""
     rounds: int = 3
     """How many times a part that a model wrote may be repaired."""
-    solvers: tuple[str, ...] = ()
-    """Solvers for pass@k: scripted ones by name (oracle, strong, fair, weak, idle, ...), and models as openai:NAME."""
-    k: int = 8
-    """How many times each solver tries each task."""
-    band: tuple[float, float] = (0.05, 0.95)
-    """Tasks outside these shares of passed tries are dropped."""
     reader: str = ""
     """A second reader, which solves tasks from the text alone: openai:NAME, or author for the model of --model."""
     reword: str = ""
@@ -102,8 +94,7 @@ class MakeOptions:
     """Answer from this file, the calls.jsonl of an earlier run; a call that is not in it is an error."""
 
     def __post_init__(self) -> None:
-        counts = {"tasks": 1, "k": 1, "at_once": 1, "evolve": 0, "rounds": 0, "reader_tasks": 0}
-        check_counts(self, counts)
+        check_counts(self, {"tasks": 1, "at_once": 1, "rounds": 0, "reader_tasks": 0})
         check_spend_cap(self.spend_cap)
         check_folder("--out", self.out)
         if self.spec is None and not self.model:
@@ -118,7 +109,6 @@ class MakeOptions:
         for option in ("reader", "reword"):
             if getattr(self, option) == AUTHOR_READS and not self.model:
                 raise ConfigError(f"--{option} author takes the model of --model, and there is none")
-        named([name for name in self.solvers if ":" not in name])
 
     @property
     def spec(self) -> str | None:
@@ -171,7 +161,7 @@ async def _made(run: pipeline.SynthesisRun) -> pipeline.Made:
     try:
         return await pipeline.make(run)
     finally:
-        for one in (run.author, run.reader, run.reworder, *run.solvers):
+        for one in (run.author, run.reader, run.reworder):
             if isinstance(one, LlmAuthor | ModelSolver):
                 await one.paid_model.close()
 
@@ -179,7 +169,6 @@ async def _made(run: pipeline.SynthesisRun) -> pipeline.Made:
 def _models(given: MakeOptions, folder: Path) -> dict[str, PaidModel]:
     """The models that are named, over one journal, one cap and one sheet, which has the prices of all of them."""
     wanted = [one for one in (given.model, given.reader, given.reword) if one not in ("", AUTHOR_READS)]
-    wanted += [one for one in given.solvers if ":" in one]
     silent = given.replay is not None
     loaded = {
         name: model_author.load(name, given.prices, given.price_as, given.backends, silent=silent) for name in wanted
@@ -199,18 +188,16 @@ def _run(
     given: MakeOptions, spec: specs.Spec | None, work: StageStore, out: Path, models: Mapping[str, PaidModel]
 ) -> pipeline.SynthesisRun:
     settings = SynthesisSettings(
-        tasks=given.tasks, seed=given.seed, evolve=given.evolve, band=Band(*given.band, given.k),
-        rounds=given.rounds, reader_tasks=given.reader_tasks,
-    )  # fmt: skip
-    beside = {"reader": given.reader, "solvers": given.solvers, "reword": given.reword}
+        tasks=given.tasks, seed=given.seed, rounds=given.rounds, reader_tasks=given.reader_tasks
+    )
+    beside = {"reader": given.reader, "reword": given.reword}
     work.agree({"what": given.what, "model": given.model, "spec": spec and spec.digest, **beside, **asdict(settings)})
     reads = given.model if given.reader == AUTHOR_READS else given.reader
-    reader = ModelSolver(models[reads], "reader", JUDGE) if reads else None
-    solvers = [ModelSolver(models[name]) if ":" in name else SCRIPTED[name] for name in given.solvers]
+    reader = ModelSolver(models[reads]) if reads else None
     author = spec or LlmAuthor(given.what, models[given.model])
     rewords = given.model if given.reword == AUTHOR_READS else given.reword
     reworder = LlmAuthor(spec.head["subject"] if spec else given.what, models[rewords]) if rewords else None
-    return pipeline.SynthesisRun(author, settings, work, out, solvers, reader, reworder, _progress, given.strict)
+    return pipeline.SynthesisRun(author, settings, work, out, reader, reworder, _progress, given.strict)
 
 
 def _progress(stage: str, done: int, of: int) -> None:

@@ -37,7 +37,7 @@ from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTool
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof import similarity
 from toolorchestra.synth.proof.domain_player import DomainPlayer
-from toolorchestra.synth.proof.solvers import SCRIPTED, Arena
+from toolorchestra.synth.proof.solvers import ORACLE, Arena
 from toolorchestra.synth.proof.task_checks import fault
 from toolorchestra.synth.stages import spec_lint
 from toolorchestra.synth.stages.domain_folder import rebuilt
@@ -79,7 +79,7 @@ def play(arena: Arena, ids: Sequence[str]) -> tuple[list[str], str]:
     """The oracle through the environment: what went wrong, and a digest of all transcripts."""
     faults, made = [], hashlib.blake2b(digest_size=12)
     for task_id in ids:
-        found = asyncio.run(arena.play(SCRIPTED["oracle"], task_id, int(task_id)))
+        found = asyncio.run(arena.play(ORACLE, task_id, int(task_id)))
         if not found.solved:
             faults.append(f"{task_id}: oracle: not solved; not told or looked at: {found.missing!r:.300}")
         made.update("\n".join(f"{m['role']}: {m['content']}" for m in found.messages).encode())

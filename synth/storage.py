@@ -32,10 +32,9 @@ CALL_SECONDS = 900.0
 """How long one call may take, its retries and the waits between them included."""
 TELL_SECONDS = 30.0
 """How often it is said that an answer is waited for."""
-Role = Literal["author", "judge", "solver"]
+Role = Literal["author", "judge"]
 AUTHOR: Role = "author"
 JUDGE: Role = "judge"
-SOLVER: Role = "solver"
 """Roles of a run's ledger."""
 
 
@@ -278,7 +277,7 @@ class PaidModel:
 
     def beside(self, models: ChatModel, model: str) -> PaidModel:
         """A payer for another model of the sheet, with the same journal, ledger, cap and count of calls."""
-        self.sheet.require([model], "the solver")
+        self.sheet.require([model], "the reader")
         other = copy(self)
         other.models, other.model = models, model
         return other

@@ -84,10 +84,6 @@ _RULES: Mapping[str, str] = {
   "values": {"loan_id": "other_loan"}}: what the user says at first and takes back, and what follows from it.
   "followed_by": [{"say", "actions", "inform", "computed"}]: requests that go on with the same row.""",
 }
-_HARDER = """Write harder intents made from these: {"intents": [...]}, at most six. Each has more steps, more rules that
-bear on it, or needs to be put together from several reads, and one or two of the keys that make an intent hard
-(candidates, computed, branches, first, followed_by); its name is new. Same format, same tools, same tables. It
-counts only if its gold calls run, and it has such a key or more gold calls than the intents above."""
 _REWORD = """Write how other people would say these requests: {"wordings": [{"intent": name, "say": [six texts]}]}.
 - For each request one text by somebody terse, one by somebody chatty, one who learns the language, one who is angry,
   one who is old, and one as a machine writes down speech, with its "um" and without punctuation.
@@ -138,13 +134,6 @@ def going_on(asked: tuple[Message, ...], said: str) -> tuple[Message, ...]:
         "remark and no code fence: what you write is put behind what you wrote."
     )
     return (*asked, Message(role="assistant", content=said), Message(role="user", content=text))
-
-
-def harder(domain: str, asked: PartRequest) -> tuple[Message, ...]:
-    """The conversation that asks for harder intents."""
-    there = f"{_RULES['intents']}\n\n{_there(asked.parts)}"
-    wanted = f"Stage: evolve\nRound: {asked.number}\nThe subject: {domain}\n\n{there}\n\n{_HARDER}"
-    return (Message(role="system", content=_HEAD), Message(role="user", content=wanted))
 
 
 def reword(domain: str, said: Mapping[str, Sequence[str]]) -> tuple[Message, ...]:

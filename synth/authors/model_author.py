@@ -50,8 +50,6 @@ class ScriptedParts:
             return json.dumps({"verdict": "yes", "reasons": []})
         if stage == "reword":
             return json.dumps({"wordings": self._reworded()}, ensure_ascii=False)
-        if stage == "evolve":
-            return json.dumps({"intents": self._harder()}, ensure_ascii=False)
         told = json.dumps(self._value(stage, request), ensure_ascii=False)
         first = len(request.messages) == 2
         return self.slips[stage](told) if stage in self.slips and (first or self.always) else told
@@ -75,19 +73,6 @@ class ScriptedParts:
         )
         entries = plain(self.texts["intents.yaml"])
         return [{"intent": e["intent"], "say": [f.replace("{}", e["say"][0]) for f in frames]} for e in entries]
-
-    def _harder(self) -> list[Any]:
-        """Two intents of each pair joined into one, where both are served: more gold calls, the same person."""
-        entries = [e for e in plain(self.texts["intents.yaml"]) if e.get("ending", "serve") == "serve"]
-        made: list[Any] = []
-        for entry in entries:
-            if entry.get("public") or "actions" not in entry or len(made) == 4:
-                continue
-            again = {**entry, "intent": f"{entry['intent']}_checked", "actions": [*entry["actions"]]}
-            again["say"] = [f"Look at everything first, then do this: {say}" for say in entry["say"]]
-            again["actions"] = [entry["actions"][0], *entry["actions"]]
-            made.append(again)
-        return made
 
 
 def plain(text: str) -> Any:
@@ -138,11 +123,6 @@ class LlmAuthor:
         if failed := next((answer for answer in answers if isinstance(answer, BaseException)), None):
             raise failed
         return _joined([answer for answer in answers if not isinstance(answer, BaseException)])
-
-    async def harder(self, asked: PartRequest) -> str:
-        """Asks the model once for harder intents. Raises Unusable where its answer cannot be used."""
-        answer = await self._ask(asked, author_prompts.harder(self.domain, asked))
-        return untrusted_answers.part("intents", answer)
 
     async def _ask(self, asked: PartRequest, messages: tuple[Message, ...]) -> PaidAnswer:
         """The answer. One that the limit broke off is gone on with, so often; what is still not whole says so."""

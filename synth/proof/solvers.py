@@ -1,21 +1,18 @@
-"""Policies that try tasks: scripted ones of graded strength, shortcuts that ought to fail, and served models.
+"""Policies that try tasks: the oracle, shortcuts that ought to fail, and a second reader.
 
-A scripted solver is the oracle with slips: at each call or telling it errs with some chance. It shows whether tasks can
-tell a careful policy from a careless one; it says nothing about how a model would fare. A second reader is a model that
-solves tasks from the text alone, several times. Where none of its tries ends as the gold path does, either the task is
-hard, or its words mean something else than its gold path: if the tries agree with each other, the second is likely.
+A second reader is a model that solves tasks from the text alone, several times. Where none of its tries ends as the
+gold path does, either the task is hard, or its words mean something else than its gold path: if the tries agree with
+each other, the second is likely.
 """
 
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.domains.toolscale.gold_conversation import CLOSING, moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
@@ -24,7 +21,7 @@ from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.formats.part_checks import Fault
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.task_checks import stranger_read
-from toolorchestra.synth.storage import SOLVER, PaidModel, PaidRequest, Role
+from toolorchestra.synth.storage import JUDGE, PaidModel, PaidRequest
 
 MOST_MOVES = 50
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
@@ -66,11 +63,9 @@ class Try(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scripted:
-    """The oracle with slips and shortcuts."""
+    """The oracle, with shortcuts."""
 
     name: str
-    slips: float = 0.0
-    """The chance to err at each call and at each telling."""
     requests: int | None = None
     """How many requests are settled, the others turned down; None: all."""
     tells: bool = True
@@ -82,9 +77,9 @@ class Scripted:
     """Whether it reads another person's record."""
 
     def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Player:
-        return scripted(self._moves(bench, task, random.Random(f"{self.name}/{task.task_id}/{seed}")))
+        return scripted(self._moves(bench, task))
 
-    def _moves(self, bench: DomainPlayer, task: SqlTask, rng: random.Random) -> Iterator[str]:
+    def _moves(self, bench: DomainPlayer, task: SqlTask) -> Iterator[str]:
         if self.requests == 0:
             yield from [_GIVES_UP] * MOST_MOVES
         settled = called = 0
@@ -99,22 +94,13 @@ class Scripted:
                     continue
                 if self.curious and called == task.identify + 1 and (read := stranger_read(bench, task.caller)):
                     yield render_call(read.name, dict(read.arguments))
-                yield from self._call(bench, json.loads(text[len(_OPEN) : -len(_CLOSE)]), rng)
+                row = json.loads(text[len(_OPEN) : -len(_CLOSE)])
+                if self.writes or bench.domain.tools[row["name"]].kind == "read":
+                    yield render_call(row["name"], row["arguments"])
                 continue
-            slips = _TELLS in text and (not self.tells or rng.random() < self.slips)
-            yield _SETTLED if slips else text
+            yield _SETTLED if _TELLS in text and not self.tells else text
             settled += CLOSING in text or "There is no exception" in text or "transferred to" in text  # ends a request
         yield from [_GIVES_UP] * (MOST_MOVES if self.requests is not None else 0)
-
-    def _call(self, bench: DomainPlayer, row: dict[str, Any], rng: random.Random) -> Iterator[str]:
-        if not self.writes and bench.domain.tools[row["name"]].kind == "write":
-            return
-        if rng.random() < self.slips:
-            swaps = [other for _, other in bench.swaps(GoldCall(row["name"], row["arguments"]))]
-            if not swaps or rng.random() < 0.5:
-                return
-            row["arguments"] = dict(rng.choice(swaps).arguments)
-        yield render_call(row["name"], row["arguments"])
 
 
 def scripted(moves_: Iterator[str]) -> Player:
@@ -126,10 +112,7 @@ def scripted(moves_: Iterator[str]) -> Player:
     return move
 
 
-GRADED: tuple[Scripted, ...] = tuple(
-    Scripted(name, slips) for name, slips in (("oracle", 0.0), ("strong", 0.03), ("fair", 0.1), ("weak", 0.3))
-)
-"""SIMULATED policies, from the strongest to the weakest."""
+ORACLE = Scripted("oracle")
 TRIVIAL: tuple[Scripted, ...] = (Scripted("idle", requests=0), Scripted("mute", tells=False, writes=False))
 """Policies that should solve nothing but what is to be refused: they turn all down, or look and then say nothing."""
 SHORTCUTS: tuple[Scripted, ...] = (Scripted("first-request", requests=1),)
@@ -140,7 +123,6 @@ RULE_BREAKERS: tuple[Scripted, ...] = (
     Scripted("curious", curious=True),
 )
 """Oracles that break one rule of process. They solve what the rule does not touch, and all where a domain has none."""
-SCRIPTED = {solver.name: solver for solver in (*GRADED, *TRIVIAL, *SHORTCUTS, *RULE_BREAKERS)}
 
 
 @dataclass(frozen=True)
@@ -148,8 +130,6 @@ class ModelSolver:
     """A model that is served, played through the environment's text interface; its calls are paid like an author's."""
 
     paid_model: PaidModel
-    stage: str = "filters"
-    role: Role = SOLVER
 
     @property
     def name(self) -> str:
@@ -160,17 +140,10 @@ class ModelSolver:
         async def move(observation: Any) -> str:
             tools = json.dumps(list(observation["tools"]), ensure_ascii=False)
             grammar = Message(role="system", content=_GRAMMAR.format(tools=tools))
-            asked = PaidRequest(self.stage, self.role, (grammar, *observation["messages"]), seed)
+            asked = PaidRequest("reader", JUDGE, (grammar, *observation["messages"]), seed)
             return (await self.paid_model.ask(asked)).text
 
         return move
-
-
-def named(names: Sequence[str]) -> list[Solver]:
-    """The scripted solvers with these names. Raises ConfigError where a name is unknown."""
-    if unknown := [name for name in names if name not in SCRIPTED]:
-        raise ConfigError(no_such("scripted solver", unknown[0], SCRIPTED))
-    return [SCRIPTED[name] for name in names]
 
 
 class Arena:
@@ -200,9 +173,9 @@ class Arena:
         calls = tuple(called.action for called in episode.world.calls) if episode is not None else ()
         return Try(reward == 1.0, missing, calls, observation["messages"])
 
-    async def passes(self, solver: Solver, task_id: str, k: int) -> int:
-        """How many of k tries a solver passes."""
-        return sum([(await self.play(solver, task_id, seed)).solved for seed in range(k)])
+    async def passes(self, solver: Solver, task_id: str) -> bool:
+        """Whether a solver solves a task."""
+        return (await self.play(solver, task_id, 0)).solved
 
 
 # -- a second reader ---------------------------------------------------------------------------------------------------

@@ -50,8 +50,6 @@ class SynthesisRun:
     settings: SynthesisSettings
     work: StageStore
     out: Path
-    solvers: Sequence[Solver] = ()
-    """Solvers for pass@k; none: tasks are not tried."""
     reader: Solver | None = None
     """The second reader."""
     reworder: LlmAuthor | None = None
@@ -70,11 +68,6 @@ class SynthesisRun:
         author = self.author
         return author.digest if isinstance(author, Spec) else digest(author.domain, author.paid_model.model)
 
-    @property
-    def filtered(self) -> bool:
-        """Whether tasks are sifted: a person's are not, unless solvers try them."""
-        return bool(self.solvers) or not isinstance(self.author, Spec)
-
 
 @dataclass(frozen=True)
 class Made:
@@ -90,7 +83,7 @@ Stage = Callable[[Making, SynthesisRun], Awaitable[tuple[Making, Tally]]]
 async def make(run: SynthesisRun) -> Made:
     """All stages, or those that are not yet done, and the domain folder, read back and compared by its hash."""
     state, tallies = Making(), []
-    models = [one.name for one in (*run.solvers, run.reader) if one is not None]
+    models = [run.reader.name] if run.reader else []
     models += [f"reword {run.reworder.paid_model.model}"] if run.reworder else []
     given = [VERSION, run.identity, asdict(run.settings), models]
     for name, stage in STAGES.items():
@@ -124,12 +117,6 @@ def _writes(stage: str) -> Stage:
     return run_stage
 
 
-async def _harder(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
-    if isinstance(run.author, Spec):
-        return state, Tally("harder")
-    return await written_parts.evolve(state, run.author, run.settings)
-
-
 async def _lint(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     """What its author should look at. Nothing is dropped for it."""
     found = spec_lint.of_parts(state.parts, run.settings.seed)
@@ -148,8 +135,9 @@ def _drafted(
 
 async def _tasks(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     settings = run.settings
-    count = round(settings.tasks * settings.oversample) if run.filtered else settings.tasks
-    least = min(LEAST_TASKS, count) if run.filtered else None
+    sifted = isinstance(run.author, LlmAuthor)
+    count = round(settings.tasks * settings.oversample) if sifted else settings.tasks
+    least = min(LEAST_TASKS, count) if sifted else None
     seconds = TASKS_SECONDS + SECONDS_A_TASK * count
     shapes, report = SHARED.run(_drafted, state, settings.seed, count, least, seconds=seconds, seen=run.seen("tasks"))
     rare = ", ".join(f"{name} {n}" for name, n in report.intents.most_common()[:-6:-1])
@@ -169,7 +157,7 @@ async def _reword(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     state, tally = await written_parts.reword(state, run.reworder, LlmAuthor(run.reworder.domain, asked))
     arena, lost = _candidate(state, run), set[str]()
     for number, task in enumerate(arena.domain.tasks.values(), 1):
-        if not await arena.passes(solvers.GRADED[0], task.task_id, 1):
+        if not await arena.passes(solvers.ORACLE, task.task_id):
             lost.update(request.intent.partition(".")[0] for request in task.requests)
         run.progress("reword", number, len(arena.domain.tasks))
     state = written_parts.without_more(state, lost) if lost else state
@@ -207,23 +195,17 @@ async def _reader(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
 
 async def _filters(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     settings = run.settings
-    if not run.filtered:
+    if isinstance(run.author, Spec):
         return state, Tally("filters", len(state.shapes))
-    found = TaskFilter(_candidate(state, run), run)
+    found = TaskFilter(_candidate(state, run), run.seen("filters"))
     sifted = await found.sift(state.shapes)
     kept = sifted[: settings.tasks]
     if len(kept) < min(LEAST_TASKS, settings.tasks):
         seen = "; ".join(f"{reason}: {n}" for reason, n in found.dropped.most_common())
-        raise ConfigError(
-            f"the filters left {len(kept)} tasks ({seen}); widen band, or add intents", command_line="a wider --band"
-        )
+        raise ConfigError(f"the filters left {len(kept)} tasks ({seen}); ask for more tasks, or add intents")
     copies = [{**shape, "toolscale": dict(shape["toolscale"])} for shape in kept]
     shapes = domain_folder.numbered(copies, state.spec, settings.seed)
     notes = [] if len(kept) == settings.tasks else [f"{settings.tasks} tasks were asked for"]
-    if found.passed:
-        tries = found.tried * settings.band.k
-        shares = ", ".join(f"{name} {number / tries:.0%}" for name, number in found.passed.items())
-        notes.append(f"tries passed (SIMULATED where scripted): {shares} of {tries} each")
     over = len(sifted) - len(kept)
     dropped = counted(found.dropped) | ({"more than asked for": over} if over else {})
     return replace(state, shapes=tuple(shapes)), Tally("filters", len(shapes), 0, dropped, found.examples, tuple(notes))
@@ -231,24 +213,21 @@ async def _filters(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
 
 @dataclass
 class TaskFilter:
-    """Filter of self-consistent tasks. Kept is what is not nearly the same as another, not solved by doing nothing
-    much, and neither too easy nor out of reach for given solvers. The filters stand in the order of their price."""
+    """Filter of self-consistent tasks. Kept is what is not nearly the same as another, and not solved by doing nothing
+    much."""
 
     arena: Arena
-    run: SynthesisRun
+    seen: Seen
     dropped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
-    tried: int = 0
-    passed: Counter[str] = field(default_factory=Counter)
-    """Tries that each solver has passed, of k for each task that was tried."""
 
     async def sift(self, shapes: Sequence[Shape]) -> list[Shape]:
         """The tasks that all filters let through."""
-        different, kept, seen = self._different(shapes), [], self.run.seen("filters")
+        different, kept = self._different(shapes), []
         for number, shape in enumerate(different, 1):
-            if not await self._trivial(shape) and await self._in_band(shape):
+            if not await self._trivial(shape):
                 kept.append(shape)
-            seen(number, len(different))
+            self.seen(number, len(different))
         return kept
 
     def _drop(self, reason: str, shape: Shape, seen: str) -> None:
@@ -271,23 +250,9 @@ class TaskFilter:
         if self.arena.domain.tasks[shape["id"]].idle:
             return False  # to change and tell nothing is what these ask for
         for solver in TRIVIAL:
-            if await self.arena.passes(solver, shape["id"], 1):
+            if await self.arena.passes(solver, shape["id"]):
                 self._drop("solved by a trivial policy", shape, solver.name)
                 return True
-        return False
-
-    async def _in_band(self, shape: Shape) -> bool:
-        if not self.run.solvers:
-            return True
-        band = self.run.settings.band
-        passed = {solver.name: await self.arena.passes(solver, shape["id"], band.k) for solver in self.run.solvers}
-        self.tried += 1
-        self.passed.update(passed)
-        share = sum(passed.values()) / (band.k * len(passed))
-        if band.low <= share <= band.high:
-            return True
-        told = ", ".join(f"{name} {number}/{band.k}" for name, number in passed.items())
-        self._drop(f"pass@{band.k} {'below' if share < band.low else 'above'} the band", shape, told)
         return False
 
 
@@ -305,7 +270,6 @@ def _written(state: Making, run: SynthesisRun, folder: Path) -> None:
 
 STAGES: Mapping[str, Stage] = {
     **{stage: _writes(stage) for stage in PART_OF},
-    "harder": _harder,
     "lint": _lint,
     "tasks": _tasks,
     "reword": _reword,

@@ -22,27 +22,11 @@ class StageFailed(ConfigError):
 
 
 @dataclass(frozen=True)
-class Band:
-    """Share of its tries that a task must see solved, over all given solvers."""
-
-    low: float = 0.05
-    high: float = 0.95
-    k: int = 8
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.high <= 1 or self.k < 1:
-            raise ConfigError(f"a band is 0 <= low <= high <= 1 with k >= 1 tries, got {self}")
-
-
-@dataclass(frozen=True)
 class SynthesisSettings:
     """How a domain is made."""
 
     tasks: int = 450
     seed: int = 1
-    evolve: int = 0
-    """Rounds in which a model writes harder intents."""
-    band: Band = field(default_factory=Band)
     rounds: int = 3
     """The most rounds of repair for each part of the spec."""
     reader_tasks: int = 40

@@ -17,7 +17,6 @@ from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats.part_checks import Check, Fault
 from toolorchestra.synth.formats.spec import MOST_WORDINGS, Spec, parsed
 from toolorchestra.synth.stages import play_checks, spec_lint
-from toolorchestra.synth.stages.hard_requests import HARD
 from toolorchestra.synth.stages.limited_work import SHARED, TooMuch
 from toolorchestra.synth.stages.stage_values import Making, StageFailed, SynthesisSettings, Tally, counted
 from toolorchestra.synth.stages.voices import same_holes
@@ -193,30 +192,3 @@ def _without(
 
 def _entries(text: str) -> list[Any]:
     return list(parsed(text, Path("intents.yaml")))
-
-
-async def evolve(making: Making, author: LlmAuthor, settings: SynthesisSettings) -> tuple[Making, Tally]:
-    """Harder intents of the author's, round after round; those that run and are more work than the rest are kept."""
-    log, kept = _FaultLog(), 0
-    for number in range(settings.evolve):
-        try:
-            text = await author.harder(PartRequest("evolve", making.parts, number))
-        except Unusable as err:
-            log.add([err.fault])
-            continue
-        before = [dict(entry) for entry in _entries(making.parts["intents.yaml"])]
-        names = {entry["intent"] for entry in before}
-        usual = sorted(len(entry["actions"]) for entry in making.spec.intents)[len(before) // 2]
-        for entry in map(dict, _entries(text)):
-            if str(entry.get("intent")) in names:
-                continue
-            made = making.with_part("intents.yaml", untrusted_answers.dumped([*before, entry]))
-            faults = checked("intents", made, settings.seed)
-            calls = 0 if faults else len(made.spec.intents[-1]["actions"])
-            if not faults and calls <= usual and not any(entry.get(key) for key in HARD):
-                faults = [Fault("no harder", f"{entry['intent']} has {calls} gold calls, {usual} are usual")]
-            log.add(faults)
-            if not faults:
-                making, before, kept = made, [*before, entry], kept + 1
-                names.add(entry["intent"])
-    return making, log.tally("harder", kept, settings.evolve)

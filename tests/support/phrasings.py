@@ -108,7 +108,7 @@ def main(number: int) -> None:
             tasks = list(arena.domain.tasks)
             for task_id in (tasks[place * len(tasks) // number] for place in range(number)):
                 tries += 1
-                if not asyncio.run(arena.passes(solver, task_id, 1)):
+                if not asyncio.run(arena.passes(solver, task_id)):
                     lost.append(f"{arena.domain.name}/{task_id}")
         print(f"| {path.stem} | {tries - len(lost)} / {tries} | {' '.join(lost)} |", flush=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,13 +15,12 @@ from toolorchestra.envs.money.prices import PriceSheet, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth.authors.model_author import LlmAuthor, ScriptedParts, Slip
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.proof.solvers import Solver
 from toolorchestra.synth.stages import pipeline
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
 from toolorchestra.synth.storage import Journal, PaidModel, StageStore
 
 SPEC = "public_library"
-SMALL = SynthesisSettings(tasks=12, evolve=1, rounds=2)
+SMALL = SynthesisSettings(tasks=12, rounds=2)
 FILES = ("domain.json", "schema.sql", "rows.jsonl.gz", "tools.json", "policy.md", "tasks.jsonl.gz")
 
 
@@ -47,13 +46,12 @@ def made(
     settings: SynthesisSettings = SMALL,
     *,
     cap: SpendCap | None = None,
-    solvers: Sequence[Solver] = (),
 ) -> tuple[pipeline.Made, PaidModel]:
     """One run, or the rest of one that was stopped."""
     work = StageStore(folder / "work", resume=True)
     spent = paid_model(work.folder, reply or ScriptedParts(texts()), cap)
     author = LlmAuthor("a library", spent)
-    run = pipeline.SynthesisRun(author, settings, work, folder / "out", solvers)
+    run = pipeline.SynthesisRun(author, settings, work, folder / "out")
     return asyncio.run(pipeline.make(run)), spent
 
 

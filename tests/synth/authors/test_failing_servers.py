@@ -360,7 +360,7 @@ def test_a_readers_disagreement_is_shown_with_its_conversation_and_mended_by_the
     served = Server(tmp_path / "out.work", reads)
     served.author = Author(spoilt)
     with Loopback(served) as server:
-        reader = ["--evolve", "0", "--reader", "author", "--reader-tasks", "0", "--rounds", "1"]
+        reader = ["--reader", "author", "--reader-tasks", "0", "--rounds", "1"]
         assert make_domain.main(command(tmp_path, server, LARGE, *reader)) == 0
     assert seen
     assert "The reader's conversation:" in seen[0]

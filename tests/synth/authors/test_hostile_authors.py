@@ -128,7 +128,7 @@ def test_intents_that_stay_wrong_are_left_out_and_two_that_say_the_same_become_o
     for reason, intent in (("gold refused", "pay"), ("does nothing", "due_date")):
         assert reason in tally.dropped
         assert intent in " ".join(tally.notes)
-        assert intent not in used  # its harder version, `_checked`, was written right and may be used
+        assert intent not in used
     assert tally.dropped["duplicate"] >= 1
     assert "again" in " ".join(tally.notes)
 

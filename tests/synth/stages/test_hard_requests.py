@@ -20,7 +20,7 @@ from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask
 from toolorchestra.synth.authors.model_author import ScriptedParts
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.proof.solvers import RULE_BREAKERS, SCRIPTED, Arena
+from toolorchestra.synth.proof.solvers import ORACLE, RULE_BREAKERS, Arena
 from toolorchestra.synth.proof.task_checks import fault, instead, missed, unasked
 from toolorchestra.synth.stages import domain_folder
 from toolorchestra.synth.stages.hard_requests import ELEMENTS, level
@@ -148,7 +148,7 @@ def test_an_oracle_that_breaks_one_rule_of_process_gets_nothing() -> None:
     played = arena()
     for task in tasks():
         writes = any(played.domain.tools[call.name].kind == "write" for call in task.actions)
-        assert solves(SCRIPTED["oracle"], task)
+        assert solves(ORACLE, task)
         for solver in RULE_BREAKERS:
             touches = task.identify > 0 if solver.name != "unasked" else writes
             assert solves(solver, task) is not touches or (solver.name == "curious" and not task.identify), solver.name
