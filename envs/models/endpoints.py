@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from toolorchestra.envs.base import shapes
-from toolorchestra.envs.base.errors import NOT_NEGATIVE, POSITIVE, ConfigError, PriceError, no_such, require
+from toolorchestra.envs.base.errors import NOT_NEGATIVE, POSITIVE, ConfigError, no_such, require
 from toolorchestra.envs.base.secrets import Address
 from toolorchestra.envs.models import ContextLimits
 from toolorchestra.envs.money.prices import Price, PriceSheet
@@ -79,10 +79,7 @@ class Served:
     model: str = ""
     """What the server calls it; "" is the name itself."""
     price: str | Price = ""
-    """A row of the price sheet, or a price of its own; "" is the row of its own name. "genai-prices" asks the table
-    of the package of that name."""
-    api: Literal["chat", "completion"] = "chat"
-    """The interface of the server's two that is asked."""
+    """A row of the price sheet, or a price of its own; "" is the row of its own name."""
     native_tools: bool | None = None
     """Whether the server takes tool schemas. Otherwise they are described in the prompt and called as text. None: as
     the request asks, which is natively for the models of τ²-Bench, and as text for all others."""
@@ -127,8 +124,6 @@ class Served:
         windows = ("context_tokens", "output_tokens", "deadline_seconds", "patience_seconds", "queue_seconds")
         require(self, POSITIVE, *windows)
         require(self, NOT_NEGATIVE, "retries", "reply_bytes", "typical_seconds", "image_tokens")
-        if self.image_tokens and self.api == "completion":
-            raise ConfigError("image_tokens: a completion server takes no pictures; leave it out, or set api to chat")
         if self.output_tokens >= self.context_tokens:
             raise ConfigError(
                 f"output_tokens {self.output_tokens} leave nothing of context_tokens "
@@ -213,8 +208,6 @@ class Endpoints:
             price = self.served(name).price
             if isinstance(price, Price):
                 prices[name] = price
-            elif price == "genai-prices":
-                prices[name] = _looked_up(self.served(name).model or name)
             elif price:
                 prices[name] = sheet.price(price)
         if prices == dict(sheet.prices):
@@ -227,20 +220,3 @@ def _served(name: str, row: Mapping[str, Any], ends: tuple[str, ...], where: str
     price = own if isinstance(own, str) else Price.read(own, f"{where}.price")  # as a price sheet has it
     row = {"endpoints": ends, **row, "price": ""}
     return replace(shapes.read(Served, row, where, name=name), price=price)
-
-
-def _looked_up(model: str) -> Price:
-    """The price of a hosted model from the offline table of `genai-prices`."""
-    try:
-        from genai_prices import Usage as Counted
-        from genai_prices import calc_price
-    except ImportError:
-        raise ConfigError('price = "genai-prices" needs its table: pip install genai-prices') from None
-    million = 1_000_000
-    classes = {"input": {"input_tokens": million}, "output": {"output_tokens": million},
-               "cached": {"input_tokens": million, "cache_read_tokens": million}}  # fmt: skip
-    try:
-        row = {name: calc_price(Counted(**used), model_ref=model).total_price for name, used in classes.items()}
-    except LookupError:
-        raise PriceError(f"genai-prices knows no price of {model!r}; give the model a price of its own") from None
-    return Price.read({"usd_per_mtok": row}, f"genai-prices: {model}")

@@ -254,8 +254,7 @@ class OpenAiModels:
         if call.request.most_output_tokens:
             most = min(most, LEAST_BYTES + BYTES_A_TOKEN * call.sent.output_tokens)
         data = json.dumps(call.taken, ensure_ascii=False).encode("utf-8", "replace")
-        path = "chat/completions" if served.api == "chat" else "completions"
-        asked = self._exchange("POST", call.traffic.endpoint, path, data, most)
+        asked = self._exchange("POST", call.traffic.endpoint, "chat/completions", data, most)
         try:
             async with asyncio.timeout(served.deadline_seconds):
                 raw = await self._post(asked, call, streamed)

@@ -148,7 +148,6 @@ class StreamedReply:
         self._begun = False
         self._choice: dict[str, Any] | None = None
         self._texts: list[str] = []
-        self._is_message = True
         self._thoughts: dict[str, list[str]] = {}
         self._calls: list[_PiecedCall] = []
         self._latest: dict[object, _PiecedCall] = {}
@@ -233,10 +232,6 @@ class StreamedReply:
                     self.finished = True
 
     def _read_piece(self, choice: Mapping[str, Any]) -> None:
-        if "text" in choice and "delta" not in choice:
-            self._is_message = False
-            self._add(self._texts, choice["text"])
-            return
         delta = choice.get("delta")
         if not isinstance(delta, Mapping | None):
             raise Unreadable(f"a delta is a JSON object, got {type(delta).__name__}")
@@ -303,10 +298,7 @@ class StreamedReply:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
     def _said(self) -> dict[str, Any]:
-        text = "".join(self._texts)
-        if not self._is_message:
-            return {"text": text}
-        message: dict[str, Any] = {"role": "assistant", "content": text}
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(self._texts)}
         message |= {name: "".join(texts) for name, texts in self._thoughts.items()}
         if self._calls:
             ordered = sorted(self._calls, key=lambda call: call.place if isinstance(call.place, int) else 0)

@@ -23,8 +23,6 @@ from toolorchestra.envs.models.streamed_reply import Unreadable
 CHARACTERS_PER_TOKEN = 4
 REPLY_CHARACTERS = 200_000
 """Characters of a reply; a longer one keeps its end, where answers stand."""
-_TURN = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[ \t]*(?:S(?=ystem:)|U(?=ser:)|A(?=ssistant:)|T(?=ool:))")
-"""What begins a turn of a prompt for a completion server: the first letter gets a space behind it."""
 TEMPLATE_TOKENS = 1_024
 """What a server's chat template may add to the text of a request."""
 KEYS = ("max_completion_tokens", "max_tokens")
@@ -73,9 +71,6 @@ def body(request: ChatRequest, served: Served) -> dict[str, Any]:
         made["temperature"] = temperature
     if served.seeded:
         made["seed"] = (request.seed + request.attempt) % 2**31
-    if served.api == "completion":
-        said = "".join(_turn(m["role"], m["content"]) for m in as_text(messages, tools_as_text(tools)))
-        return {**made, "prompt": f"{said}Assistant:"}
     if tools and (request.native_tools if served.native_tools is None else served.native_tools):
         native = [_native(message) for message in to_openai(messages)]
         return {**made, "messages": _with_pictures(native, request, served), "tools": tools}
@@ -105,10 +100,6 @@ def _without_pictures(messages: Any) -> tuple[Any, int]:
             message = {**message, "content": parts[0]["text"]}
         made.append(message)
     return made or messages, pictures
-
-
-def _turn(role: str, content: str) -> str:
-    return f"{role.capitalize()}: {_TURN.sub(lambda found: f'{found[0]} ', content)}\n\n"
 
 
 def fit(messages: Sequence[Message], characters: int) -> list[Message]:
@@ -159,9 +150,7 @@ def text_of(reply: Mapping[str, Any], request: ChatRequest, *, native: bool = Fa
     choice = choices[0]
     message = choice.get("message")
     if not isinstance(message, Mapping):
-        if not isinstance(choice.get("text"), str):
-            raise Unreadable(f"the choice has neither a message nor a text: {str(choice)[:80]!r}")
-        message = {"content": choice["text"]}
+        raise Unreadable(f"the choice has no message: {str(choice)[:80]!r}")
     said = message.get("content") or ""
     if not isinstance(said, str):
         raise Unreadable(f"a message's content is text, got {type(said).__name__}")
@@ -205,10 +194,10 @@ class Sent(NamedTuple):
     def of(cls, made: Mapping[str, Any], served: Served) -> Sent:
         """Measures a request from its JSON."""
         messages, pictures = _without_pictures(made.get("messages"))
-        text, seen = str(messages or made.get("prompt")), pictures * served.image_tokens
-        asked = json.dumps([messages, made.get("prompt"), made.get("tools")], ensure_ascii=False)
+        seen = pictures * served.image_tokens
+        asked = json.dumps([messages, None, made.get("tools")], ensure_ascii=False)  # None: recorded bounds stay
         most = len(asked.encode("utf-8", "replace")) + TEMPLATE_TOKENS + seen
-        return cls(len(text) + CHARACTERS_PER_TOKEN * seen, most, allowed(made, served.output_tokens))
+        return cls(len(str(messages)) + CHARACTERS_PER_TOKEN * seen, most, allowed(made, served.output_tokens))
 
 
 # -- the limit of a reply's length -------------------------------------------------------------------------------------

@@ -67,9 +67,8 @@ def events_of(whole: Mapping[str, Any], manner: Manner, usage_asked: bool) -> li
         if manner == "running usage" and isinstance(usage, Mapping):
             chunk["usage"] = {**usage, "completion_tokens": -(-so_far // PIECE_CHARACTERS)}
         made.append(StreamEvent((NOISE.encode() if manner == "noisy" else b"") + event(chunk), characters))
-    last: dict[str, Any] = {"text": ""} if "text" in choice else {"delta": {}}
     kind = {"object": "chat.completion.chunk"}  # OpenAI's SDK leaves out events of any other
-    made.append(StreamEvent(event({**kind, "choices": [{"index": 0, **last, "finish_reason": "stop"}]})))
+    made.append(StreamEvent(event({**kind, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})))
     if usage is not None:
         made.append(StreamEvent(event({**kind, "choices": [], "usage": usage})))
     return made if manner == "no done" else [*made, StreamEvent(event("[DONE]"))]
@@ -77,9 +76,6 @@ def events_of(whole: Mapping[str, Any], manner: Manner, usage_asked: bool) -> li
 
 def _pieces(choice: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], int]]:
     """What each event adds, and how many characters that is."""
-    if "text" in choice:
-        yield from (({"text": part}, len(part)) for part in _cut(choice["text"] or ""))
-        return
     message = choice["message"]
     yield {"delta": {"role": "assistant", "content": ""}}, 0
     for name in ("reasoning_content", "content"):
@@ -371,8 +367,6 @@ class Loopback:
             made = [{"id": f"c{i}", "type": "function", "function": dict(c)} for i, c in enumerate(reply.calls)]
             message["tool_calls"] = made
         choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "message": message}
-        if asked.path.endswith("/completions") and "prompt" in asked.json:
-            choice = {"index": 0, "finish_reason": "stop", "text": reply.content}
         whole: dict[str, Any] = {
             "id": "x",
             "object": "chat.completion",

@@ -234,12 +234,10 @@ def test_the_stand_in_s_streams_are_such_as_the_sdk_reads(manner: Any) -> None:
     assert (text, arguments, usage.prompt_tokens) == (SAID, '{"a": 20}', 2)
 
 
-def test_thoughts_are_streamed_too_and_by_plain_completion_servers_too() -> None:
+def test_thoughts_are_streamed_too() -> None:
     with Loopback(lambda _: ServerReply("Adding.", reasoning="I should add. " * 3)) as server:
         (done,) = run(backend(server, stream=True), asks(purpose="move"))
-        (plain,) = run(backend(server, api="completion", stream=True), asks())
     assert parse(done.text) == (("I should add. " * 3).strip(), (), "Adding.")
-    assert plain.text == "Adding."
 
 
 def test_the_file_decides_and_else_the_request() -> None:
