@@ -1,4 +1,4 @@
-"""Everybody who can play, by name: baselines, routers that learn from train tasks, models, checkpoints, recordings.
+"""Everybody who can play, by name: baselines, routers that learn from train tasks, models, checkpoints.
 
     made = player("skillbook", factory, seed=0)
     move = await made.move(episode)
@@ -9,13 +9,12 @@ A player of your own is named by its path, "package.module:maker", and made by m
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 from toolorchestra.agents.policies import baselines
-from toolorchestra.agents.policies.base import Move, Player, PlayerOptions, digest, draws, unasked, unreal
+from toolorchestra.agents.policies.base import Move, Player, PlayerOptions, draws, unasked, unreal
 from toolorchestra.agents.policies.baselines import PREFIX as ALWAYS
 from toolorchestra.agents.policies.baselines import Baseline, RandomPolicy, always, always_refusal, baseline
 from toolorchestra.agents.policies.chat_player import CHAT, NAMED, NO_ENDPOINT, REFERENCE, chat_player, chat_refusal
@@ -24,18 +23,16 @@ from toolorchestra.agents.policies.plans import ANSWER
 from toolorchestra.agents.policies.router import PREFIX as ROUTER
 from toolorchestra.agents.policies.router import router_player
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.errors import ConfigError, Outage, no_such
+from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.questions.datasets import ALL
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
-from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
-from toolorchestra.envs.wrappers.record import read_trajectories
 
 __all__ = ["NAMES", "Move", "Player", "PlayerOptions", "playable", "player"]
 
-RANDOM, CHECKPOINT, FILE = "random", "checkpoint:", "file:"
+RANDOM, CHECKPOINT = "random", "checkpoint:"
 TABLED = ("cheapest", "strongest", "oracle", "task-oracle")
 """Players that know the simulated experts' skills."""
 RULED = ("cheap", "expensive", "cascade")
@@ -51,7 +48,6 @@ FORMS = (
     f"{ALWAYS}EXPERT",
     f"{CHECKPOINT}FOLDER",
     f"{ROUTER}FOLDER",
-    f"{FILE}TRAJECTORIES",
     "package.module:maker",
 )
 _CHECKPOINTS = "toolorchestra.agents.training.checkpoint_player:checkpoint_player"
@@ -74,8 +70,6 @@ def player(name: str, factory: EpisodeFactory, seed: int = 0, options: PlayerOpt
     options = options or PlayerOptions()
     if refused := playable(name, factory):
         raise ConfigError(refused, command_line="--backends FILE" if refused == NO_ENDPOINT else "")
-    if name.startswith(FILE):
-        return recorded_player(name, factory)
     if name.startswith(ROUTER):
         return router_player(name, factory, seed)
     if name == CHAT or name.startswith(NAMED):
@@ -111,7 +105,7 @@ def playable(name: str, factory: EpisodeFactory) -> str:
 
 def check_name(name: str) -> None:
     """Raise ConfigError for a name that no policy can have."""
-    if name not in NAMES and not name.startswith((FILE, CHECKPOINT, ROUTER, ALWAYS, NAMED)) and not _is_path(name):
+    if name not in NAMES and not name.startswith((CHECKPOINT, ROUTER, ALWAYS, NAMED)) and not _is_path(name):
         several = " Several policies are written with blanks between them." if "," in name else ""
         folder = f" It is a folder; a run's trained model is {CHECKPOINT}{name}" if Path(name).is_dir() else ""
         raise ConfigError(no_such("policy", name, FORMS) + several + folder)
@@ -160,58 +154,3 @@ def _from_elsewhere(name: str, factory: EpisodeFactory, seed: int, options: Play
         raise ConfigError(f"player {name!r} has a name, `simulated` and an async move(episode); got {made!r:.60}")
     player: Player = made
     return player
-
-
-# -- recordings --------------------------------------------------------------------------------------------------------
-
-
-class RecordedPlayer:
-    """Says what a file of trajectories has, with the tokens that were counted then."""
-
-    def __init__(self, name: str, moves: Mapping[tuple[str, int], Sequence[Move]], *, simulated: bool) -> None:
-        self.name, self.simulated = name, simulated
-        self.made_of = digest(*sorted((*key, *said) for key, said in moves.items()))
-        """A digest of what it says."""
-        self._moves = moves
-
-    async def move(self, episode: Episode) -> Move:
-        """Say the recorded move. What the file lacks is an outage: nobody knows what would have been said."""
-        key = (episode.task_id, episode.context.seed)
-        said = self._moves.get(key)
-        if said is None:
-            raise Outage(f"the file has no trajectory of task {key[0]} with seed {key[1]}")
-        if episode.turn >= len(said):
-            raise Outage(f"the trajectory of task {key[0]} with seed {key[1]} ends after {len(said)} turns")
-        return said[episode.turn]
-
-
-def recorded_player(name: str, factory: EpisodeFactory) -> RecordedPlayer:
-    """The player of `file:PATH`, or `file:PATH@POLICY` for what one policy said in a run of several."""
-    path, _, policy = name.removeprefix(FILE).partition("@")
-    moves: dict[tuple[str, int], Sequence[Move]] = {}
-    try:
-        for row in read_trajectories(path):
-            whose = row.get("key")  # of a run: environment, split, policy, task, trial
-            if policy and (not isinstance(whose, list) or whose[2:3] != [policy]):
-                continue
-            key, said = (row["task_id"], row["seed"]), _recorded_moves(row)
-            if moves.setdefault(key, said) != said:
-                raise ConfigError(
-                    f"{path} has two trajectories of task {key[0]} with seed {key[1]} that differ; name whose is "
-                    f"meant: {FILE}{path}@POLICY"
-                )
-    except OSError as err:
-        raise ConfigError(f"no trajectories at {path!r} ({err.strerror}); RecordTrajectories writes them") from None
-    if not moves:
-        raise ConfigError(f"{path} has no trajectory" + (f" of policy {policy!r}" if policy else ""))
-    return RecordedPlayer(name, moves, simulated=unreal(factory))
-
-
-def _recorded_moves(row: Mapping[str, Any]) -> Sequence[Move]:
-    texts = [message["content"] for message in row["messages"] if message["role"] == "assistant"]
-    used = {
-        charge["turn"]: Usage(charge["item"], ORCHESTRATOR, Tokens(**charge["tokens"]), seconds=charge["seconds"])
-        for charge in row["charges"]
-        if charge["role"] == ORCHESTRATOR and not charge["estimated"]
-    }
-    return [Move(text, used.get(turn)) for turn, text in enumerate(texts, 1)]

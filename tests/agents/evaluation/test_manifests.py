@@ -8,14 +8,17 @@ import sys
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from toolorchestra.agents.commands import evaluate
 from toolorchestra.agents.evaluation.rows import ROWS, SUMMARY, read_rows
 from toolorchestra.agents.evaluation.run_files import CHANGED, whole_manifest
+from toolorchestra.agents.policies.players import Player, player
 from toolorchestra.envs.base import files
 from toolorchestra.envs.base.files import write_json
+from toolorchestra.envs.factory import EpisodeFactory
 
 DATA = resources.files("toolorchestra.envs") / "data"
 QUESTIONS = [{"id": str(n), "question": f"What is {n} and {n}?", "answer": str(2 * n)} for n in range(4)]
@@ -66,14 +69,22 @@ def backends_change(tmp_path: Path) -> tuple[list[str], Callable[[], object], st
     return words, lambda: backends(tmp_path, seconds=7), "backends: sandbox"
 
 
-def recording_changes(tmp_path: Path) -> tuple[list[str], Callable[[], object], str]:
-    first = ["--env", "HLE-v0", "--tasks", "3", "--policy", "cheapest", "--out", str(tmp_path / "first")]
-    assert evaluate.main(first) == 0
-    path = tmp_path / "first" / "trajectories.jsonl"
-    return ["--policy", f"file:{path}"], lambda: edit(path, "</tool_call>", "</tool_call> "), f"policy file:{path}"
+WEIGHTS = ["first"]
+"""What the player below says that it is made of."""
 
 
-CHANGES = (prices_change, questions_change, backends_change, recording_changes)
+def weighed(name: str, factory: EpisodeFactory, seed: int, _options: object) -> Player:
+    made: Any = player("cheapest", factory, seed)
+    made.name, made.made_of = name, WEIGHTS[0]
+    return cast(Player, made)
+
+
+def weights_change(_tmp_path: Path) -> tuple[list[str], Callable[[], object], str]:
+    name = f"{__name__}:weighed"
+    return ["--policy", name], lambda: WEIGHTS.append(WEIGHTS.pop() + "x"), f"policy {name}"
+
+
+CHANGES = (prices_change, questions_change, backends_change, weights_change)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from pathlib import Path
 
-import gymnasium as gym
 import pytest
 
 from tests.agents.evaluation.played_episodes import PlayedEpisode, Standing, evaluate, whole_digest
 from tests.agents.evaluation.played_episodes import standing as of_records
 from tests.tau2_playing import needs_package
-from toolorchestra.agents.policies.base import Move, Player, PlayerOptions
+from toolorchestra.agents.policies.base import Player, PlayerOptions
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.policies.knn_and_skillbook import (
     FIRST_SEED,
@@ -30,11 +28,9 @@ from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.base.types import Answer, Message
 from toolorchestra.envs.domains.questions.world import QaWorld
-from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.runtime.invoke import Gates, advance
-from toolorchestra.envs.wrappers.record import RecordTrajectories
 
 FEW = PlayerOptions(fit_tasks=8)
 OFFLINE = tuple(name for name in NAMES if name != "chat")
@@ -336,55 +332,3 @@ def test_a_weight_on_cost_makes_them_cheaper() -> None:
     made = place("HLE")
     careless, thrifty = (standing(made, "knn", 60, PlayerOptions(fit_tasks=20, cost_weight=w)) for w in (0.0, 2.0))
     assert thrifty.cents < careless.cents / 2
-
-
-# Recordings
-
-
-def test_a_recording_is_replayed_to_the_same_outcome(tmp_path: Path) -> None:
-    file = tmp_path / "t.jsonl"
-    env = RecordTrajectories(gym.make("ToolOrchestra/HLE-v0", split="test", preference="none"), file)
-    made = place("HLE")
-    who = player("random", made, 5)
-    bills = []
-    for seed in range(3):
-        env.reset(seed=seed)
-        episode: Episode = env.unwrapped.episode  # type: ignore[attr-defined]
-        while not episode.over:
-            env.step(asyncio.run(who.move(episode)).text)
-        bills.append((episode.context.seed, episode.ledger.nano_usd, episode.outcome))
-    again = player(f"file:{file}", made)
-    for seed, nano_usd, outcome in bills:
-        (got,) = asyncio.run(evaluate(made, again.move, seed, 1))
-        assert (got.nano_usd, got.record.right) == (nano_usd, outcome.value if outcome else None)
-    (missing,) = asyncio.run(evaluate(made, again.move, 99, 1))
-    assert missing.failure.startswith("policy: the file has no trajectory of task hle-sim/test/")
-
-
-def test_recordings_that_cannot_be_replayed_are_refused(tmp_path: Path) -> None:
-    made = place("HLE")
-    with pytest.raises(ConfigError, match=r"no file of trajectories .*RecordTrajectories"):
-        player(f"file:{tmp_path / 'none.jsonl'}", made)
-    row = {"task_id": "t", "seed": 1, "messages": [{"role": "assistant", "content": "a"}], "charges": [],
-           "rewards": [], "outcome": None, "totals": {}}  # fmt: skip
-    other = {**row, "messages": [{"role": "assistant", "content": "b"}], "key": ["e", "s", "cheap", "t", 0]}
-    file = tmp_path / "two.jsonl"
-    file.write_text("\n".join(map(json.dumps, ({**row, "key": ["e", "s", "expensive", "t", 0]}, other))))
-    with pytest.raises(ConfigError, match="two trajectories of task t with seed 1 that differ; name whose"):
-        player(f"file:{file}", made)
-    assert player(f"file:{file}@cheap", made).simulated
-    with pytest.raises(ConfigError, match="has no trajectory of policy 'dea'"):
-        player(f"file:{file}@dea", made)
-
-
-def test_what_was_counted_is_billed_again(tmp_path: Path) -> None:
-    file = tmp_path / "t.jsonl"
-    charge = {"turn": 1, "item": "qwen3-8b", "role": "orchestrator", "seconds": 0.5, "estimated": False,
-              "tokens": {"input": 7, "cached": 0, "output": 3, "reasoning": 0}}  # fmt: skip
-    made = place("HLE")
-    start = made.start(0).episode
-    row = {"task_id": start.task_id, "seed": 0, "messages": [{"role": "assistant", "content": "hm"}],
-           "charges": [charge], "rewards": [], "outcome": None, "totals": {}}  # fmt: skip
-    file.write_text(json.dumps(row))
-    move: Move = asyncio.run(player(f"file:{file}", made).move(start))
-    assert (move.text, move.usage and move.usage.tokens[0], move.usage and move.usage.seconds) == ("hm", 7, 0.5)
