@@ -123,8 +123,8 @@ TESTS_oldest := tests/test_contract.py tests/envs/test_env.py tests/envs/test_ve
 NEEDS_gpu := torch==2.11.0 transformers==5.17.0 peft==0.21.0 liger-kernel==0.8.5 -e .[dev,models]
 TESTS_gpu := tests/test_gpu_proof.py tests/agents/engines -m "not long"
 # It wants openai 2 where `dev` wants 3.
-NEEDS_verifiers := verifiers[openenv]==0.4.0 uv -e .[serve,verifiers]
-TESTS_verifiers := tests/integrations/test_verifiers.py tests/integrations/test_verifiers_over_http.py
+NEEDS_verifiers := verifiers[openenv]==0.4.0 uv -e .[serve]
+TESTS_verifiers := tests/integrations/test_verifiers_over_http.py
 NEEDS_sb3 := torch==2.13.0 stable-baselines3==2.9.2 sb3-contrib==2.9.2 -e .
 TESTS_sb3 := tests/integrations/test_stable_baselines.py
 # Its tests start Ray on this machine.
@@ -151,7 +151,7 @@ NEEDS_nemo-gym := nemo-gym==0.4.0 -e .[serve]
 TESTS_nemo-gym := tests/integrations/test_nemo_gym.py
 PYTHON_nemo-gym := $(PYTHON312)
 NEEDS_site := mkdocs==1.6.1 mkdocs-material==9.8.2 mkdocstrings[python]==1.0.8
-WITH_TAU2 := oldest verifiers
+WITH_TAU2 := oldest
 
 .venv-%/.done: setup.cfg pyproject.toml Makefile
 	$(if $(NEEDS_$*),,$(error no environment "$*": there are $(OTHERS) vllm))

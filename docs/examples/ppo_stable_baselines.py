@@ -6,22 +6,19 @@ pip install "toolorchestra[sb3]" && python docs/examples/ppo_stable_baselines.py
 from __future__ import annotations
 
 from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import VecMonitor
 
-import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.envs.adapters.learner_env import RoutingEnv
-from toolorchestra.envs.adapters.stable_baselines import make_vec_env
 
-SETTINGS = {"reward": "scalar", "preference": "none"}
+SETTINGS = {"worlds": ["HLE-v0"], "raising": False}
 
 
 def main(turns: int = 40_000, episodes: int = 100) -> tuple[float, float]:
     """The mean reward of test episodes, before and after. Actions are drawn, as in training: who always takes the
     likeliest may repeat a call that no longer helps until the turns are used up."""
-    envs = VecMonitor(make_vec_env("ToolOrchestra/HLE-v0", 16, seed=0, **SETTINGS))
-    tests = Monitor(RoutingEnv(["HLE-v0"], raising=False, split="test"))
+    envs = make_vec_env(RoutingEnv, 16, seed=0, env_kwargs=SETTINGS)
+    tests = make_vec_env(RoutingEnv, env_kwargs={**SETTINGS, "split": "test"})
     model = PPO("MlpPolicy", envs, n_steps=128, batch_size=512, gamma=1.0, learning_rate=1e-3, ent_coef=0.01, seed=0)
     before, _ = evaluate_policy(model, tests, episodes, deterministic=False)
     model.learn(turns)

@@ -283,18 +283,6 @@ def as_learnt(reward: float, terminated: bool, truncated: bool, info: Mapping[st
 # -- many episodes -----------------------------------------------------------------------------------------------------
 
 
-class RoutingReceived(NamedTuple):
-    """What `recv` gives: one row per environment that is ready, in the order in which they became so."""
-
-    env_ids: NDArray[np.int64]
-    observations: NDArray[np.float32]
-    rewards: NDArray[np.float64]
-    terminations: NDArray[np.bool_]
-    truncations: NDArray[np.bool_]
-    infos: tuple[dict[str, Any], ...]
-    masks: NDArray[np.int8]
-
-
 class RoutingVectorEnv(gym.vector.VectorWrapper):
     """Many episodes in numbers. `infos["action_mask"]` says after each reset and step what every environment offers.
 
@@ -328,62 +316,42 @@ class RoutingVectorEnv(gym.vector.VectorWrapper):
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """Start every episode, or those of `options["reset_mask"]`."""
         _, infos = self.inner.reset(seed=seed, options=options)
-        return self._observed(range(self.num_envs)), self._with_masks(infos)
+        return self._observed(), self._with_masks(infos)
 
     def step(
         self, actions: Any
     ) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Give every environment its action, and wait for all of them."""
-        _, rewards, terminations, truncations, infos = self.inner.step(self._texts(actions, range(self.num_envs)))
+        _, rewards, terminations, truncations, infos = self.inner.step(self._texts(actions))
         if FINAL in infos:
             last = np.full(self.num_envs, None, object)
             for i in np.flatnonzero(infos[f"_{FINAL}"]):
                 last[i] = self._last(int(i))
             infos[FINAL] = last
-        return self._observed(range(self.num_envs)), rewards, terminations, truncations, self._with_masks(infos)
+        return self._observed(), rewards, terminations, truncations, self._with_masks(infos)
 
-    def send(self, actions: Any, env_ids: Sequence[int] | NDArray[np.int64]) -> None:
-        """Give some environments their next action."""
-        wanted = [int(i) for i in env_ids]
-        self.inner.send(self._texts(actions, wanted), wanted)
-
-    def recv(self, min_envs: int = 1, timeout: float | None = None) -> RoutingReceived:
-        """The environments that are ready, at least `min_envs` of them. TimeoutError leaves everything as it was."""
-        got = self.inner.recv(min_envs, timeout)
-        ready = [int(i) for i in got.env_ids]
-        infos = tuple(
-            {**info, FINAL: self._last(i)} if FINAL in info else info for i, info in zip(ready, got.infos, strict=True)
-        )
-        observations = self._observed(ready)
-        return RoutingReceived(
-            got.env_ids, observations, got.rewards, got.terminations, got.truncations, infos, self.action_masks[ready]
-        )
-
-    def _texts(self, actions: Any, env_ids: Sequence[int]) -> list[str]:
-        """The turns of some environments. Where an episode is over nothing is played: the action is its reset."""
-        if len(actions) != len(env_ids):
-            raise ValueError(f"one action for each of {len(env_ids)} environments is needed, got {len(actions)}")
-        if any(not 0 <= i < self.num_envs for i in env_ids):
-            raise ValueError(f"env_ids are some of 0 to {self.num_envs - 1}; got {list(env_ids)!r:.80}")
+    def _texts(self, actions: Any) -> list[str]:
+        """Each environment's turn. Where an episode is over nothing is played: the action is its reset."""
+        if len(actions) != self.num_envs:
+            raise ValueError(f"one action for each of {self.num_envs} environments is needed, got {len(actions)}")
         texts = []
-        for i, action in zip(env_ids, actions, strict=True):
-            if (episode := self._episodes[i]) is None:
+        for episode, action in zip(self._episodes, actions, strict=True):
+            if episode is None:
                 raise ResetNeeded("step() before reset(); call reset() first")
             text = self.view.text(action, episode)
             texts.append("" if episode.over else text)
         return texts
 
-    def _observed(self, env_ids: Sequence[int]) -> NDArray[np.float32]:
-        """What some environments look like now; an episode that is new takes its place."""
-        rows = np.zeros((len(env_ids), len(self.feature_names)), np.float32)
-        episodes = self.inner.episodes
-        for row, i in enumerate(env_ids):
-            if (episode := episodes[i]) is None:
+    def _observed(self) -> NDArray[np.float32]:
+        """What the environments look like now; an episode that is new takes its place."""
+        rows = np.zeros((self.num_envs, len(self.feature_names)), np.float32)
+        for i, episode in enumerate(self.inner.episodes):
+            if episode is None:
                 raise ResetNeeded(f"environment {i} has not been reset yet; the first reset() may not mask it out")
             if episode is not self._episodes[i]:
                 self._episodes[i], self.action_masks[i] = episode, self.view.mask(episode)
                 self._constants[i] = self.view.constants(episode)
-            rows[row] = self.view.features(episode, self._constants[i])
+            rows[i] = self.view.features(episode, self._constants[i])
         return rows
 
     def _last(self, i: int) -> NDArray[np.float32]:

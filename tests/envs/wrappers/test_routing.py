@@ -224,7 +224,5 @@ def test_misuse_of_many_is_named() -> None:
         envs.step(np.array([0]))
     with pytest.raises(ValueError, match="from 0 to 11"):
         envs.step(np.array([0, 12]))
-    with pytest.raises(ValueError, match="env_ids are some of 0 to 1"):
-        envs.send([0], [2])
     with pytest.raises(ValueError, match="from 0 to 11"):
-        envs.send([0.5, 1], [0, 1])
+        envs.step([0.5, 1])
