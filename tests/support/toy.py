@@ -1,4 +1,4 @@
-"""A task source in ninety lines, to copy and to time: add numbers with a tool, then say the sum."""
+"""The adder of tests.sources with waits, to time and to train on. It opens its tasks for as little as can be."""
 
 from __future__ import annotations
 
@@ -6,53 +6,26 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.answer_grading import final_answer
-from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
+from tests.sources import AnswerWorld, add, adder_script
 from toolorchestra.envs.domains.source import Scene, Source
-from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.money.prices import PriceSheet
-from toolorchestra.envs.tools import Toolbox, ToolContext, ToolResult, tool
+from toolorchestra.envs.tools import Toolbox, ToolContext, tool
 
 TURNS = 8
 
 
 @tool
-def add(a: int, b: int) -> int:
-    """Add two integers."""
-    return a + b
-
-
-@tool
 async def slow_add(context: ToolContext, a: int, b: int) -> int:
     """Add two integers, after a wait that the task's world sets."""
-    world: AdderWorld = context.world
-    await asyncio.sleep(world.first_seconds if context.turn == 1 and world.number == 0 else world.tool_seconds)
+    await asyncio.sleep(context.world.waits[context.turn == 1])
     return a + b
 
 
-class AdderWorld(World):
-    """Knows the sum, and hears the answer as a message."""
+class SlowAdderWorld(AnswerWorld):
+    """Knows how long a call waits, and how long the first does."""
 
-    __slots__ = ("first_seconds", "number", "said", "tool_seconds", "toolbox")
+    __slots__ = ("waits",)
     system = "Add the numbers with the tool, then answer."
-
-    def __init__(self, number: int, toolbox: Toolbox, tool_seconds: float, first_seconds: float) -> None:
-        self.number = number
-        self.toolbox = toolbox
-        self.tool_seconds = tool_seconds
-        self.first_seconds = first_seconds
-        self.said = ""
-
-    def opening(self) -> Transcript:
-        return (Message(role="user", content=f"What is the sum of 1 to {TURNS - 1}?"),)
-
-    def absorb(self, call: ToolCall, result: ToolResult) -> None:
-        self.said = result.content if result.final else ""
-
-    def grade(self, *, finished: bool) -> Outcome:
-        value = float(finished and final_answer(self.said) == str(sum(range(TURNS))))
-        return Outcome(value, {"answer": self.said})
 
 
 _FAST, _SLOW = Toolbox([add]), Toolbox([slow_add])
@@ -73,14 +46,11 @@ class AdderSource(Source):
 
     def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
         del seed, tools
-        world = AdderWorld(int(task_id.rpartition("/")[2]), self._toolbox, *self._waits)
+        world = SlowAdderWorld(f"What is the sum of 1 to {TURNS - 1}?", str(sum(range(TURNS))), self._toolbox)
+        world.waits = self._waits if task_id.endswith("/0") else self._waits[:1] * 2
         return Scene(world, sheet, {"task_id": task_id})
 
 
 def script(tool_name: str = "add") -> list[str]:
     """The actions that solve it: seven calls, then the sum."""
-    total, actions = 0, []
-    for number in range(1, TURNS):
-        actions.append(render_call(tool_name, {"a": total, "b": number}))
-        total += number
-    return [*actions, f"<answer>{total}</answer>"]
+    return [text.replace('"add"', f'"{tool_name}"') for text in adder_script(TURNS - 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from importlib import util
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +15,18 @@ import pytest
 
 from tests.agents.evaluation.made_rows import made_row, write_run
 from tests.paths import REPOSITORY
+from tests.support.tau2_players import gold as reference_path
+from tests.support.tau2_players import idle
 from tests.tau2_playing import needs_package
 from tests.two_texts import raises
 from toolorchestra.agents.commands import compare, evaluate
 from toolorchestra.agents.evaluation.rows import AFTER, SEAL
 from toolorchestra.agents.evaluation.tau2_results import submission
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.agents.policies.base import Move
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.domains.tau2.world import Tau2World
+from toolorchestra.envs.episode.episode import Episode
 
 Capture = pytest.CaptureFixture[str]
 needs_metrics = pytest.mark.skipif(util.find_spec("pandas") is None, reason="tau2's metrics need pandas")
@@ -28,7 +35,7 @@ needs_metrics = pytest.mark.skipif(util.find_spec("pandas") is None, reason="tau
 def played(folder: Path, policy: str, *env: str, tasks: int, trials: int = 1) -> Path:
     """A run's folder."""
     words = ["--env", "Tau2-v0", *env, "--split", "base", "--tasks", str(tasks), "--trials", str(trials)]
-    assert evaluate.main([*words, "--policy", f"tests.tau2_policies:{policy}", "--out", str(folder)]) in (0, 1)
+    assert evaluate.main([*words, "--policy", f"{__name__}:{policy}", "--out", str(folder)]) in (0, 1)
     return folder
 
 
@@ -174,7 +181,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path, capsys: Capture) -> 
     assert "a folder expected, but" in refused(run, "--format", "tau2", "--out", str(run / "rows.jsonl"))
     kept = {name: (run / name).read_text() for name in ("rows.jsonl", "trajectories.jsonl")}
     for name, text in kept.items():
-        (run / name).write_text(unsealed(text) + unsealed(text).replace("tau2_policies:gold", "tau2_policies-gold"))
+        (run / name).write_text(unsealed(text) + unsealed(text).replace("_export:gold", "_export-gold"))
     told = refused(run, "--format", "tau2", *out)
     assert "would share the file Tau2-v0_base_" in told
     assert told.endswith("policy: RunFiles.read(folder, policy=NAME). On the command line: --policy NAME\n")
@@ -208,3 +215,68 @@ def test_a_budget_of_this_suite_does_not_change_the_benchmarks_reward(tmp_path: 
     (run / "rows.jsonl").write_text(unsealed(json.dumps(changed) + "\n"))
     (file,) = written(run, tmp_path / "out")
     assert json.loads(file.read_text())["simulations"][0]["reward_info"]["reward"] == 1.0
+
+
+# -- policies that know the tasks --------------------------------------------------------------------------------------
+
+PASSENGER = {"first_name": "Ada", "last_name": "Byron"}  # and no date of birth
+BROKEN = render_call(
+    "update_reservation_passengers", {"reservation_id": "4WQ150", "passengers": [PASSENGER, PASSENGER, PASSENGER]}
+)
+"""A call that pydantic refuses, in words that hold its version."""
+_APART = 1_000_003
+"""Between the seeds of a task's trials."""
+
+
+class Tau2TestPlayer:
+    """Says a list of texts that follows from the world and the number of the trial."""
+
+    simulated = True
+
+    def __init__(self, name: str, texts: Callable[[Tau2World, int], Sequence[str]]) -> None:
+        self.name = name
+        self._texts = texts
+
+    async def move(self, episode: Episode) -> Move:
+        world = episode.world
+        assert isinstance(world, Tau2World)
+        assert episode.origin is not None
+        _, seed, options = episode.origin
+        return Move(self._texts(world, seed + (options.get("luck") or 0) * _APART)[episode.turn], None)
+
+
+def _gold(world: Tau2World, seed: int) -> Sequence[str]:
+    del seed
+    return reference_path(world.plan, solo=world.domain.solo)
+
+
+def _at_times(world: Tau2World, seed: int) -> Sequence[str]:
+    """The reference path in most trials, and nothing at all in the others."""
+    play = idle if seed % 5 == 3 else reference_path
+    return play(world.plan, solo=world.domain.solo)
+
+
+def _refused(world: Tau2World, seed: int) -> Sequence[str]:
+    return [BROKEN, *_gold(world, seed)]
+
+
+def _failing(world: Tau2World, seed: int) -> Sequence[str]:
+    if seed % _APART == 1:
+        raise Outage("nobody answers")
+    return _gold(world, seed)
+
+
+def gold(name: str, *_: Any) -> Tau2TestPlayer:
+    return Tau2TestPlayer(name, _gold)
+
+
+def at_times(name: str, *_: Any) -> Tau2TestPlayer:
+    return Tau2TestPlayer(name, _at_times)
+
+
+def refused(name: str, *_: Any) -> Tau2TestPlayer:
+    return Tau2TestPlayer(name, _refused)
+
+
+def failing(name: str, *_: Any) -> Tau2TestPlayer:
+    return Tau2TestPlayer(name, _failing)

@@ -62,15 +62,6 @@ def stand_in(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(tmp_path / "packages")}
 
 
-@pytest.fixture(autouse=True)
-def _own_signals() -> Iterator[None]:
-    """The command takes both signals for the rest of its process."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 def toml(value: Any) -> str:
     if not isinstance(value, dict):
         return json.dumps(value)

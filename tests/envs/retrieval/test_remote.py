@@ -109,18 +109,6 @@ def test_a_request_that_cannot_be_read_is_answered(body: str) -> None:
             assert "expected" in json.loads(refused.read())["error"]
 
 
-def test_a_search_does_not_follow_a_redirection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(TOKEN_ENV, "secret")
-    moved = ServerReply(body={"hits": []})
-    with Loopback(lambda _: moved) as other:
-        away = ServerReply("", 302, headers={"Location": f"{other.base_url}/moved"})
-        server = Loopback(lambda asked: ServerReply() if asked.path.endswith("health") else away)
-        with server, pytest.raises(Outage, match=r"redirects to .*/moved', which is not followed"):
-            asyncio.run(Remote(server.base_url).search("river", 3))
-    assert [asked.headers.get("authorization") for asked in server.seen] == [None, "Bearer secret"]
-    assert not other.seen
-
-
 @pytest.mark.parametrize(
     "fault",
     [
