@@ -44,6 +44,11 @@ def full_id(name: str) -> str:
             "register(id, source)"
         )
     if ":" in name:  # "module:id", which gymnasium imports
+        if not all(part.isidentifier() for part in name.rpartition(":")[0].split(".")):
+            raise ConfigError(
+                f"{name!r}: before the colon stands a module, as Python imports it and not as a path, such as "
+                "my_env:Mine/MyEnv-v0; put its folder in PYTHONPATH"
+            )
         return name
     own = name in gym.registry and "source" in gym.registry[name].kwargs
     env_id = name if own or "/" in name else f"{NAMESPACE}/{name}"
@@ -67,6 +72,7 @@ def spec_of(name: str) -> EnvSpec:
 
     module, _, env_id = name.rpartition(":") if isinstance(name, str) else ("", "", name)
     if module:
+        full_id(name)
         try:
             import_module(module)
         except ImportError as err:

@@ -9,7 +9,7 @@ from pkgutil import resolve_name
 
 from toolorchestra.agents.commands.console import DONE, command, say
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.registration import ids, spec_of
+from toolorchestra.envs.registration import NAMESPACE, OF_YOUR_OWN, ids, spec_of
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class IdsOptions:
 
 def run(_: IdsOptions) -> int:
     """Print a line for each."""
-    for env_id in ids():
+    for env_id in (*ids(), *(f"{NAMESPACE}/{name}" for name in OF_YOUR_OWN)):
         source = resolve_name(spec_of(env_id).kwargs["source"])
         about = sys.modules[source.__module__].__doc__ or ""
-        say(f"{env_id:28} {about.strip().splitlines()[0]}")
+        say(f"{env_id:28} {' '.join(about.split()).partition('. ')[0]}")
         try:
             splits = ", ".join(source().splits)
         except ConfigError as err:  # a package of the benchmark's own is missing

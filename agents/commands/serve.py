@@ -99,8 +99,8 @@ def run(given: ServeOptions) -> int:
         return DONE
     check(given)
     folder = Path(given.out or f"runs/served/{datetime.now():%Y%m%d-%H%M%S}")
-    service = service_of(given, folder)
-    with listening(given.host, given.port) as (url, serve):
+    with listening(given.host, given.port) as (url, serve):  # a port that is taken leaves no folder behind
+        service = service_of(given, folder)
         simulated = " (SIMULATED experts)" if is_simulated(service) else ""
         say(f"{', '.join(service.solvers)} at {url}/v1{simulated}; the page: {url}/ ; trajectories: {folder}")
         serve(app_of(service), given.drain_seconds)
@@ -131,7 +131,6 @@ def check(given: ServeOptions) -> None:
 
 def service_of(given: ServeOptions, folder: Path) -> PolicyService:
     """The service that the options describe. Its files go into the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     env = chosen_envs([given.env])[0] if given.env else None
     more: dict[str, Any] = {"backends": given.backends} if given.backends else {}
     solvers: dict[str, QuestionSolver] = {}
@@ -145,6 +144,7 @@ def service_of(given: ServeOptions, folder: Path) -> PolicyService:
     keys = read_keys(given.keys) if given.keys else {}
     shared = given.database.startswith("postgres")  # where all servers listen at 0.0.0.0
     replica = given.replica or f"{socket.gethostname() if shared else given.host}:{given.port}"
+    folder.mkdir(parents=True, exist_ok=True)
     accounts = Accounts(keys, given.database or str(folder / "accounts.sqlite"), replica)
     if accounts.lost:
         say(f"{accounts.lost} requests were in flight when this server was killed; what they had set aside counts "

@@ -27,7 +27,7 @@ from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import TrainingRun, claimed, found_in
 
 ROUTER = "--router"
-STOPPED_SAYS = "stopped; the run goes on from its last checkpoint with --resume"
+STOPPED_SAYS = "stopped; with --resume the run goes on from its last checkpoint, or begins anew where there is none yet"
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def trained(config: TrainConfig, folder: Path, *, resume: bool, report: bool = T
         with counted(config.environments, config.spend_cap, folder, say):
             made = train(config, folder, engine, chat, resume=resume, say=say)
             if report and not made.stopping:
-                say(f"report: {write_report(made)}")
+                say(f"report: {write_report(made, say)}")
             made.rollouts.close()
     finally:
         engine.close()

@@ -108,6 +108,10 @@ def check_name(name: str) -> None:
     if name not in NAMES and not name.startswith((CHECKPOINT, ROUTER, ALWAYS, NAMED)) and not _is_path(name):
         several = " Several policies are written with blanks between them." if "," in name else ""
         folder = f" It is a folder; a run's trained model is {CHECKPOINT}{name}" if Path(name).is_dir() else ""
+        if "/" in name and not folder:
+            raise ConfigError(
+                f"no folder {name!r:.200}; name the folder of a run of training, or a policy such as cascade"
+            )
         raise ConfigError(no_such("policy", name, FORMS) + several + folder)
 
 

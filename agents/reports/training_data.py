@@ -177,7 +177,7 @@ def _one(run: KeptRun) -> dict[str, Any]:
     window = max(WINDOW, len(run.train) // 8 | 1)
     curves += [_in_training([run], [MINE], window, drawn) for drawn in IN_TRAINING]
     return {
-        "lead": _reached(run.summary) if run.summary else "",
+        "lead": reached(run.summary) if run.summary else "",
         "facts": _facts(run),
         "players": players,
         "about": "On the test split. Whiskers are 95% intervals over tasks; the line joins what no other beats.",
@@ -197,7 +197,8 @@ def _player(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
     return {"policy": name, "tasks": one["tasks"], "accuracy": right, "cents": cents}
 
 
-def _reached(summary: Mapping[str, Any]) -> str:
+def reached(summary: Mapping[str, Any]) -> str:
+    """What the policy came to on the test tasks, in a sentence or two."""
     where = "On tasks, prices, tools and wordings never trained on, as far as the environments vary them, the policy"
     mine, share = summary["standings"][POLICY], summary.get("of_oracle")
     solved = f"{where} solves {mine['accuracy']:.1%} at {mine['cents']:.2f} ¢ a task"

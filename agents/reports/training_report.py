@@ -22,7 +22,7 @@ from toolorchestra.agents.evaluation.heldout import (
     intervals,
 )
 from toolorchestra.agents.reports.page import write_page
-from toolorchestra.agents.reports.training_data import SUMMARY, TESTED
+from toolorchestra.agents.reports.training_data import SUMMARY, TESTED, reached
 from toolorchestra.agents.rollouts.grpo import Trajectory
 from toolorchestra.agents.rollouts.rollout import Rollouts, factory_of
 from toolorchestra.agents.training import checkpoint
@@ -35,13 +35,14 @@ TESTED_MEGABYTES = 20.0
 """Megabytes that the test's episodes may take; beyond it every second one goes, until the rest fits."""
 
 
-def write_report(run: TrainingRun) -> Path:
-    """Evaluate the best checkpoint on the test split, probe, draw and write. Gives the page's path; the engine is left
-    with that checkpoint's weights."""
+def write_report(run: TrainingRun, say: Callable[[str], None] = lambda _: None) -> Path:
+    """Evaluate the best checkpoint on the test split, probe, draw, write, and say what it came to. Gives the page's
+    path; the engine is left with that checkpoint's weights."""
     folder = run.folder / "report"
     folder.mkdir(parents=True, exist_ok=True)
     step = _take_best(run)
     config = run.config
+    say("playing test tasks for the report")
     evaluating = run.rollouts.with_params(rollout_params(config, config.evaluation_temperature))
     with run.engine.averaged():
         held_out = HeldOut(config.environments, config.evaluation_tasks, "test", config.seed)
@@ -51,6 +52,7 @@ def write_report(run: TrainingRun) -> Path:
         probes = standard_probes(evaluating, config.environments, min(PROBED, config.evaluation_tasks))
     summary = _as_summary(run, step, final, probes)
     (run.folder / SUMMARY).write_text(json.dumps(summary, indent=1))
+    say(reached(summary))
     _keep_episodes(run.folder / TESTED, final)
     return write_page(run.folder).file
 

@@ -97,7 +97,8 @@ def new_key(name: str) -> tuple[str, str]:
     """A fresh key, and the lines of it for the file."""
     key = f"to-{secrets.token_urlsafe(_KEY_BYTES)}"
     hashed = hashlib.sha256(key.encode()).hexdigest()
-    return key, f'[keys.{name}]\nsha256 = "{hashed}"\nusd = 10.0\nrequests_per_minute = 60'
+    limits = "usd = 10.0\nrequests_per_minute = 60\n# admin = true  # may see the page, and what others ask"
+    return key, f'[keys.{name}]\nsha256 = "{hashed}"\n{limits}'
 
 
 class Refused(Exception):

@@ -123,7 +123,7 @@ class PolicyService:
         name, _, kind = model.rpartition(":")
         if name in self.solvers and kind in preferences.kinds():
             return name, kind
-        raise ConfigError(no_such("model", model, [*self.solvers, *(f"{one}:KIND" for one in self.solvers)]))
+        raise ConfigError(no_such("model", model, self.models()))
 
     # -- a request -------------------------------------------------------------------------------------------------
 

@@ -182,7 +182,6 @@ def _pool(config: TrainConfig) -> Iterator[ProcessPoolExecutor | None]:
         try:
             yield pool
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
             for child in set(active_children()) - others:
                 child.terminate()
             raise
@@ -198,8 +197,9 @@ def _shared_out(
     parts = [tasks[k : k + AT_ONCE] for k in range(0, len(tasks), AT_ONCE)]
     done: Iterable[list[Any]] = map(work, parts)
     if pool:
-        with deaf_children():
-            done = pool.map(work, parts)
+        with deaf_children():  # not pool.map, which cancels what is left: the pool's own thread then ends in an error
+            begun = [pool.submit(work, part) for part in parts]
+        done = (one.result() for one in begun)
     made = []
     for part, some in zip(parts, done, strict=True):
         made += some

@@ -392,7 +392,9 @@ class OpenAiModels:
             if all(wrong[name] for name in served.endpoints):
                 told = "; ".join(f"{name} at {self.endpoints.endpoints[name].address.url}: {wrong[name]}"
                                  for name in served.endpoints)  # fmt: skip
-                raise ConfigError(f"no endpoint of model {served.name!r} answers: {told}")
+                raise ConfigError(
+                    f"no endpoint of model {served.name!r} answers: {told}; start it, or mend its base_url"
+                )
 
     async def _wrong(self, name: str) -> str:
         """What is wrong with an endpoint; "" where it answers."""

@@ -280,7 +280,9 @@ class PriceSheet:
         """Refuse at construction what could not be billed later."""
         if missing := sorted(set(items) - set(self.prices)):
             hint = no_such("price for", missing[0], self.prices)
-            raise PriceError(f"{who}: price sheet {self.sheet_id} cannot bill {missing}: {hint}")
+            raise PriceError(
+                f"{who}: price sheet {self.sheet_id} cannot bill {missing}: {hint} Give the sheet a row for it"
+            )
 
     def require_tokens(self, items: Iterable[str], who: str) -> None:
         """Refuse models that are not sold by the token either, as they are used."""
@@ -355,7 +357,13 @@ def _parsed(text: str | bytes, where: str) -> Any:
     try:
         return json.loads(text, parse_float=Decimal, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as err:
-        raise PriceError(f"price sheet {where} is not valid JSON: {err}") from None
+        raise PriceError(f"price sheet {where} is not valid JSON: {err}{_comma(err)}") from None
+
+
+def _comma(err: Exception) -> str:
+    """A hint at the usual fault: a comma behind the last row."""
+    before = err.doc[: err.pos].rstrip() if isinstance(err, json.JSONDecodeError) else ""
+    return "; a comma too many before it?" if before.endswith(",") else ""
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

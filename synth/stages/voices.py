@@ -19,12 +19,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from toolorchestra.envs.domains.toolscale import grading
 from toolorchestra.envs.domains.toolscale.user import sentences_of
 from toolorchestra.envs.tools.tool_config import Half
-from toolorchestra.synth.formats.spec import Spec
+from toolorchestra.synth.formats.spec import Spec, parsed
 from toolorchestra.synth.proof.domain_player import looks_said
 from toolorchestra.synth.proof.similarity import JOINTS
 
@@ -83,7 +81,7 @@ class Words:
 @lru_cache(maxsize=1)
 def words() -> Words:
     """The words of all voices."""
-    held = yaml.safe_load(DATA.read_text(encoding="utf-8"))
+    held = parsed(DATA.read_text(encoding="utf-8"), DATA)
     return Words(
         phrases=(
             _phrases(held["clauses"], _CLAUSE, r"(?! (?:to|you|not|that|still)\b)"),

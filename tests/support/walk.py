@@ -51,6 +51,8 @@ def walked(lines: Sequence[str], folder: Path, port: str = "", venv: Path | None
         for line in lines:
             expanded = Template(line.replace(port, own) if port else line).substitute(exported)
             words = _words(expanded.removesuffix("&"), folder, python)
+            if words[0] == "until":  # a job that is begun here answers already
+                continue
             if words[0] == "export":
                 name, _, value = words[1].partition("=")
                 exported[name] = value

@@ -61,12 +61,14 @@ function told(section, place) {
   return section;
 }
 
-// What a run came to, in a sentence: a training's own, or the best policy and the cheapest that nobody beats.
+// What a run came to, in a sentence: a training's own, or the trained policies', and the best policy and the cheapest that nobody beats.
 function storyOf(training, standings) {
   if (training) return training.lead ? el("p", { class: "lead" }, training.lead) : "";
   const front = paretoFront(standings);
   const said = (one) => `${spelled(one.policy)} solves ${percent(one.accuracy)} of its tasks at ${money(one.cost.middle)} a trial`;
-  return front.length ? el("p", { class: "lead" }, `${[...new Set([front.at(-1), front[0]])].map(said).join("; ")}.`) : "";
+  const trained = standings.filter((one) => one.policy.startsWith("checkpoint:"));
+  const shown = new Set([...trained, front.at(-1), front[0]]);
+  return front.length ? el("p", { class: "lead" }, `${[...shown].map(said).join("; ")}.`) : "";
 }
 
 // Three trials of the policy that solves most: one that came off, one that did not, and the most expensive.

@@ -89,6 +89,8 @@ def test_unknown_names_and_players_that_cannot_play_are_refused() -> None:
     made = place("HLE")
     with pytest.raises(ConfigError, match=r"no policy 'skilbook'; valid: .* Did you mean 'skillbook'"):
         player("skilbook", made)
+    with pytest.raises(ConfigError, match=r"^no folder 'runs/mine'; name the folder of a run of training, or a policy"):
+        player("runs/mine", made)
     with pytest.raises(ConfigError, match="'chat' asks a model: name its endpoint"):
         player("chat", made)
     with pytest.raises(ConfigError, match="tool configuration 'basic' has no expert that could be asked"):

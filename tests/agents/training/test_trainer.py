@@ -301,6 +301,8 @@ def test_a_module_that_registers_an_id_is_imported(tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     (mix,) = with_environments(preset("tiny"), [["tests_own_tasks:Tests/Own-v0", "tool_seconds=0"]]).environments
     assert training(mix).source.name == "toy-adder"
+    with pytest.raises(ConfigError, match=r"^'\./my/env\.py:X-v0': before the colon stands a module, .* not as a path"):
+        training(EnvMix("./my/env.py:X-v0"))
     with pytest.raises(ConfigError, match="'tests_no_tasks:X-v0' names a module that cannot be imported: No module"):
         training(EnvMix("tests_no_tasks:X-v0"))
 

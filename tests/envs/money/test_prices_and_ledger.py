@@ -195,6 +195,8 @@ def test_a_file_may_not_price_what_is_no_number(tmp_path: Path) -> None:
     assert "m.usd_per_unit: a finite number" in refusal(lambda: load_sheet(path))
     path.write_text("{not json")
     assert refusal(lambda: load_sheet(path)).startswith(f"price sheet {path} is not valid JSON: ")
+    path.write_text('{"id": "mine",}')
+    assert refusal(lambda: load_sheet(path)).endswith("; a comma too many before it?")
     rows = '"m": {"usd_per_unit": 1}, "m": {"usd_per_unit": 2}'
     path.write_text(f'{{"id": "s", "date": "d", "source": "t", "prices": {{{rows}}}}}')
     assert "'m' stands there twice; take one of them out" in refusal(lambda: load_sheet(path))
