@@ -39,7 +39,7 @@ def test_every_id_is_told_with_its_splits(capsys: Capture) -> None:
     assert ids.main([]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[::2]] == [
-        f"ToolOrchestra/{name}-v0" for name in ("HLE", "FRAMES", "ToolScale", "Tau2")
+        f"ToolOrchestra/{name}-v0" for name in ("HLE", "FRAMES", "ToolScale", "Tau2", "GAIA", "Recorded")
     ]
     assert all(len(line.split()) > 5 for line in lines[::2])  # what it is, in words
     assert lines[5].strip() == "splits: train, validation, test, heldout"
