@@ -20,7 +20,7 @@ from toolorchestra.envs.base.errors import ConfigError, no_such, one_of
 from toolorchestra.envs.base.types import Observation, plain
 from toolorchestra.envs.domains.source import PricesOrchestrators, Scene, TaskSource, models_of
 from toolorchestra.envs.episode.episode import Episode
-from toolorchestra.envs.episode.rules import Limits, Rules, cost_weights, reward_terms
+from toolorchestra.envs.episode.rules import LIMITS, Limits, Rules, cost_weights, reward_terms
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
@@ -48,7 +48,7 @@ def check(made: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
         wanted = [_wanted(one) for one in (get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))]
         if any(one is None or one[1](value) for one in wanted):
             continue
-        words = " or ".join(one[0] for one in wanted if one is not None)
+        words = dict(LIMITS.values()).get(name) or " or ".join(one[0] for one in wanted if one is not None)
         raise ConfigError(f"{name} must be {words}, got {value!r:.80} ({type(value).__name__})")
 
 

@@ -76,7 +76,7 @@ def values_of(episode: Episode, terms: Sequence[RewardTerm]) -> dict[str, float]
 
 
 CHARACTERS_PER_TOKEN = 4
-_LIMITS: Mapping[str, tuple[str, str]] = {
+LIMITS: Mapping[str, tuple[str, str]] = {
     "turns": ("max_turns", "a whole number from 1 up"),
     "context_tokens": ("max_context_tokens", "a whole number from 1 up, or None"),
     "usd": ("budget", "a number of dollars above 0, or None"),
@@ -96,7 +96,7 @@ class Limits:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        for name, (argument, wanted) in _LIMITS.items():
+        for name, (argument, wanted) in LIMITS.items():
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigError(f"{argument} must be {wanted}, got {value!r}; leave it out for the default")
