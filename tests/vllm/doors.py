@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
-from toolorchestra.envs.domains.source import Scene
-from toolorchestra.envs.domains.world import World
-from toolorchestra.envs.money.prices import PriceSheet
-from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
+import toolorchestra as to
 
 ID = "Tests/Doors-v0"
 SIDES = ("left", "right")
@@ -21,47 +15,44 @@ GOLD, DUST = "gold", "dust"
 _SCHEMA = {"type": "object", "properties": {"side": {"type": "string", "enum": list(SIDES)}}, "required": ["side"]}
 
 
-class DoorWorld(World):
-    """One episode: the doors opened so far do not matter, only whether the first one was right."""
-
-    __slots__ = ("found", "toolbox", "wait_seconds")
-
-    def __init__(self, toolbox: Toolbox, wait_seconds: float) -> None:
-        self.toolbox, self.wait_seconds = toolbox, wait_seconds
-        self.found = ""
-
-    def opening(self) -> Transcript:
-        return (Message(role="user", content="Open a door."),)
-
-    def absorb(self, call: ToolCall, result: ToolResult) -> None:
-        if call.name == "open" and not self.found:
-            self.found = result.content
-
-    def grade(self, *, finished: bool) -> Outcome:
-        return Outcome(float(finished and self.found == GOLD), {"found": self.found})
-
-
-async def _open(context: ToolContext, side: str) -> str:
-    await asyncio.sleep(context.world.wait_seconds)
+async def _open(context: to.ToolContext, side: str) -> str:
+    await asyncio.sleep(0.01)  # the doors are heavy
     return GOLD if side == "right" else DUST
 
 
-class DoorSource:
-    """`wait_seconds` makes the doors heavy."""
+OPEN = to.Tool("open", "Opens a door.", _SCHEMA, _open)
+
+
+class DoorWorld(to.World):
+    """One episode: the doors opened so far do not matter, only whether the first one was right."""
+
+    __slots__ = ("found", "toolbox")
+
+    def __init__(self, toolbox: to.Toolbox) -> None:
+        self.toolbox, self.found = toolbox, ""
+
+    def opening(self) -> Sequence[to.Message]:
+        return (to.Message(role="user", content="Open a door."),)
+
+    def absorb(self, call: to.ToolCall, result: to.ToolResult) -> None:
+        if call.name == "open" and not self.found:
+            self.found = result.content
+
+    def grade(self, *, finished: bool) -> to.Outcome:
+        return to.Outcome(float(finished and self.found == GOLD), {"found": self.found})
+
+
+class DoorSource(to.Source):
+    """A thousand like tasks."""
 
     name = "doors"
-    splits: Sequence[str] = ("train",)
+    tools = (OPEN,)
 
-    def __init__(self, wait_seconds: float = 0.01) -> None:
-        self._wait = wait_seconds
-        self._toolbox = Toolbox([Tool("open", "Opens a door.", _SCHEMA, _open)])
+    def tasks(self) -> Sequence[int]:
+        return range(1000)
 
-    def draw(self, split: str, rng: random.Random) -> str:
-        return f"{self.name}/{split}/{rng.randrange(1000)}"
-
-    def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
-        del seed, tools
-        return Scene(DoorWorld(self._toolbox, self._wait), sheet, {"task_id": task_id})
+    def world(self, task: int, toolbox: to.Toolbox) -> to.World:
+        return DoorWorld(toolbox)
 
 
 def demonstrations(path: Path, thought: str = "") -> Path:
@@ -71,11 +62,10 @@ def demonstrations(path: Path, thought: str = "") -> Path:
         said = [
             {"role": "system", "content": DoorWorld.system},
             {"role": "user", "content": "Open a door."},
-            {"role": "assistant", "content": thought + render_call("open", {"side": side})},
+            {"role": "assistant", "content": thought + to.render_call("open", {"side": side})},
             {"role": "tool", "content": GOLD if side == "right" else DUST},
             {"role": "assistant", "content": thought + "done"},
         ]
-        tools = [Tool("open", "Opens a door.", _SCHEMA, _open).schema]
-        lines.append(json.dumps({"messages": said, "tools": tools}))
+        lines.append(json.dumps({"messages": said, "tools": [OPEN.schema]}))
     path.write_text("\n".join(lines * 8), encoding="utf-8")
     return path

@@ -15,14 +15,13 @@ import math
 import statistics
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from tests.vllm.test_vllm_training import CONFIG, MODEL, PARAMS, ROLLOUTS, accuracy, imitate, jobs
-from toolorchestra.agents.engines.base import LossParams
+from tests.vllm.test_vllm_training import CONFIG, MODEL, curve, imitate
 from toolorchestra.agents.engines.tiny import TEMPLATE, load_tokenizer
-from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, training_batch
-from toolorchestra.agents.rollouts.rollout import Chat, Rollouts
+from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training.build import build
 
 STEPS, LAST, RATE = 12, 3, 2e-3
@@ -47,22 +46,13 @@ def base(folder: Path, *, thinks: bool) -> Path:
     return folder / "base"
 
 
-def curve(path: Path, sampler: str, seed: int, *, thinks: bool) -> list[float]:
+def learnt(path: Path, sampler: str, seed: int, *, thinks: bool) -> list[float]:
     """The share of gold by step."""
     model = replace(MODEL, path=str(path), sampler=sampler, lora_rank=8)
     engine, chat = build(replace(CONFIG, model=model, seed=seed), say=lambda _: None)
-    rollouts, seen = Rollouts(engine, chat, PARAMS), list[float]()
-    try:
-        for step in range(STEPS):
-            got = rollouts.collect(jobs(100 * seed + step))
-            assert not thinks or statistics.fmean(len(t.sequences) for t in got) > 1.5, "no turn forgot its thought"
-            seen.append(accuracy(got))
-            groups = [Group(got[i : i + ROLLOUTS]) for i in range(0, len(got), ROLLOUTS)]
-            found = engine.train(training_batch(groups, Grpo(AdvantageParams())).data, LossParams(), RATE)
-            assert found.get("mismatch", 0.0) < 1e-4, found
-    finally:
-        engine.close()
-    return seen
+    with closing(engine):
+        least = 1.5 if thinks else 0
+        return curve(engine, chat, steps=STEPS, first=100 * seed, rate=RATE, least_sequences=least)
 
 
 def compared(ends: Sequence[Sequence[float]]) -> str:
@@ -83,7 +73,7 @@ def main() -> None:
         path = base(Path(place), thinks=given.thinking)
         for seed in given.seeds:
             for sampler in given.samplers:
-                seen = curve(path, sampler, seed, thinks=given.thinking)
+                seen = learnt(path, sampler, seed, thinks=given.thinking)
                 ends.setdefault(sampler, []).append(statistics.fmean(seen[-LAST:]))
                 print(f"| {sampler} | {seed} | {' | '.join(f'{share:.2f}' for share in seen)} |", flush=True)
     if len(ends) > 1:

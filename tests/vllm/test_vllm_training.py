@@ -55,15 +55,18 @@ def accuracy(trajectories: Sequence[Trajectory]) -> float:
     return sum(t.measure.outcome for t in trajectories) / len(trajectories)
 
 
-def curve(engine: Any, chat: Chat) -> list[float]:
+def curve(
+    engine: Any, chat: Chat, *, steps: int = STEPS, first: int = 0, rate: float = 1e-3, least_sequences: float = 0
+) -> list[float]:
     """The whole of GRPO, small: rollouts, groups' rewards and advantages, a step; the share of gold by step."""
     rollouts, seen = Rollouts(engine, chat, PARAMS), []
-    for step in range(STEPS):
-        got = rollouts.collect(jobs(step))
+    for step in range(steps):
+        got = rollouts.collect(jobs(first + step))
+        assert sum(len(t.sequences) for t in got) > least_sequences * len(got), "no turn forgot its thought"
         seen.append(accuracy(got))
         groups = [Group(got[i : i + ROLLOUTS]) for i in range(0, len(got), ROLLOUTS)]
-        found = engine.train(training_batch(groups, Grpo(AdvantageParams())).data, LossParams(), 1e-3)
-        assert found.get("mismatch", 0.0) < 1e-4
+        found = engine.train(training_batch(groups, Grpo(AdvantageParams())).data, LossParams(), rate)
+        assert found.get("mismatch", 0.0) < 1e-4, found
     return seen
 
 
