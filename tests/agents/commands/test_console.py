@@ -175,11 +175,10 @@ def test_an_interrupt_is_no_error(capsys: pytest.CaptureFixture[str], monkeypatc
 def test_once_the_reader_has_gone_nothing_more_is_written(tmp_path: Path) -> None:
     """What Python itself would still flush at its end goes nowhere."""
     with (tmp_path / "out").open("w") as out, contextlib.redirect_stdout(out):
-        before = os.open(os.devnull, os.O_WRONLY)
+        os.close(lowest := os.open(os.devnull, os.O_WRONLY))
         assert ending(BrokenPipeError()) == 1
         print("to whom?", flush=True)
-        for number in (before, before + 1):  # the command keeps its own to its process's end
-            os.close(number)
+        os.close(lowest)  # which the command keeps to its process's end
     assert (tmp_path / "out").read_text() == ""
 
 
