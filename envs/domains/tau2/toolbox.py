@@ -23,12 +23,14 @@ _EXPERT_SECONDS = 30.0
 
 
 class DomainToolbox(Toolbox):
-    """Checks the names and kinds of arguments; the insides of records are the domain's, as the benchmark has it."""
+    """Checks the names and kinds of arguments; the insides of records are the domain's, as the benchmark has it. What
+    is hidden can be called, and only its domain checks it."""
 
-    __slots__ = ("_outer", "_whole")
+    __slots__ = ("_hidden", "_outer", "_whole")
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
+    def __init__(self, tools: Iterable[Tool], hidden: Iterable[Tool] = ()) -> None:
         super().__init__(tools)
+        self._hidden = {t.name: t for t in hidden}
         self._outer = {t.name: Checker(outer(t.parameters)) for t in self.tools}
         self._whole: Mapping[str, Sequence[str]] = {
             t.name: [name for name, part in t.parameters["properties"].items() if part.get("type") == "integer"]
@@ -37,7 +39,7 @@ class DomainToolbox(Toolbox):
 
     def check(self, call: ToolCall) -> Tool:
         if call.name not in self:
-            return super().check(call)
+            return self._hidden.get(call.name) or super().check(call)
         self._outer[call.name].check(call.arguments, call.name)
         for name in self._whole[call.name]:
             value = call.arguments.get(name)
@@ -64,7 +66,7 @@ def build_toolbox(
         tools.append(Tool(DONE, "Says that the ticket is solved, and ends the work.", _NO_ARGUMENTS, _finish))
     if experts:
         tools.append(_expert_tool(experts, sheet, suspends, deadline_seconds))
-    return DomainToolbox(tools)
+    return DomainToolbox(tools, [_domain_tool(DomainTool(name, "", _NO_ARGUMENTS)) for name in domain.hidden])
 
 
 _UNDESCRIBED = {

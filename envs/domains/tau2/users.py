@@ -37,21 +37,22 @@ _TICKET = "<ticket>"
 
 
 @lru_cache(maxsize=32)
-def agent_message(domain: Tau2Domain) -> str:
-    """The agent's system message, which carries the policy. The ticket of one who works alone is a message of its own:
+def agent_message(domain: Tau2Domain, policy: str) -> str:
+    """The agent's system message with the policy. The ticket of one who works alone is a message of its own:
     chat templates want one beside the system's."""
     kind = "SOLO_" if domain.solo else ""
     instruction = package.text_constant("agent.llm_agent", f"AGENT_{kind}INSTRUCTION")
     template = package.text_constant("agent.llm_agent", f"SYSTEM_PROMPT{kind and '_SOLO'}").partition(_TICKET)[0]
     if domain.solo:
         instruction = instruction.format(stop_function_name="done", stop_token="###STOP###")
-    return template.format(agent_instruction=instruction, domain_policy=domain.policy).rstrip()
+    return template.format(agent_instruction=instruction, domain_policy=policy).rstrip()
 
 
 @lru_cache(maxsize=32)
-def guidelines(domain: Tau2Domain) -> str:
-    """What the release tells simulated users. Raises ConfigError where its own code would fill something in."""
-    path = domain.release.guidelines(_GUIDELINES[bool(domain.user_tools)])
+def guidelines(domain: Tau2Domain, tools: bool) -> str:
+    """What the release tells simulated users, with tools or without. Raises ConfigError where its own code would fill
+    something in."""
+    path = domain.release.guidelines(_GUIDELINES[tools])
     text = path.read_text(encoding="utf-8").replace(_NO_PERSONA, "")
     if left := _PLACEHOLDER.search(text):
         raise ConfigError(
@@ -158,12 +159,12 @@ class Tau2ModelUser(User):
         self.suspends = hired.model.suspends
         self.bills = (hired.item,)
         self.model = hired.model
-        told = guidelines(domain)
+        self._tools = _schemas(domain, plan.user_tools)
+        told = guidelines(domain, bool(self._tools))
         scenario = package.member("data_model.tasks:UserScenario").model_validate(plan.scenario)
         template = package.text_constant("user.user_simulator", "SYSTEM_PROMPT")
         system = template.format(global_user_sim_guidelines=told, instructions=scenario)
         self._system = Message(role="system", content=system)
-        self._tools = _schemas(domain)
         settings = {**hired.settings}
         if domain.release.number >= (2,):  # its own code puts the prompt together otherwise
             settings["prompt"] = "as before 2.0"
@@ -181,10 +182,10 @@ class Tau2ModelUser(User):
 
 
 @lru_cache(maxsize=32)
-def _schemas(domain: Tau2Domain) -> tuple[Mapping[str, Any], ...]:
+def _schemas(domain: Tau2Domain, names: tuple[str, ...] | None) -> tuple[Mapping[str, Any], ...]:
     return tuple(
         {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}}
-        for t in domain.user_tools
+        for t in domain.tools_of_user(names)
     )
 
 
@@ -233,9 +234,10 @@ class Tau2ScriptedUser(User):
     def __init__(self, domain: Tau2Domain, plan: Tau2Task) -> None:
         instructions = plan.scenario["instructions"]
         whole = {"reason_for_call": instructions} if isinstance(instructions, str) else instructions
-        self._reason = whole["reason_for_call"]
+        self._reason = re.sub("|".join(STOPS), "", whole["reason_for_call"])  # some say when to say it
         self._known = whole.get("known_info") or ""
-        self._parameters = {tool.name: list(tool.parameters.get("properties", {})) for tool in domain.user_tools}
+        tools = domain.tools_of_user(plan.user_tools)
+        self._parameters = {tool.name: list(tool.parameters.get("properties", {})) for tool in tools}
         self._idle = 0
         self._silent = True
 

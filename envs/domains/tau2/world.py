@@ -197,7 +197,7 @@ class Tau2World(World):
         self, domain: Tau2Domain, plan: Tau2Task, toolbox: DomainToolbox, user: User | None, house: SourceRules
     ) -> None:
         self.domain, self.plan, self.toolbox, self.user, self.house = domain, plan, toolbox, user, house
-        self.system = agent_message(domain)
+        self.system = agent_message(domain, domain.policy_of(plan))
         self.listener = listener_of(user)
         self.state: State = domain.start(plan)
         self.log: Log = _past(plan)

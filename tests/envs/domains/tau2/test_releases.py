@@ -64,11 +64,6 @@ def test_a_domain_that_a_release_lacks_is_not_taken_from_another_version(domain:
         env_of(domain, "scripted", tasks_path=path)
 
 
-def test_banking_knowledge_is_refused_with_its_reason() -> None:
-    with pytest.raises(ConfigError, match=r"banking_knowledge is not played: its tools, .* valid: airline, retail,"):
-        env_of("banking_knowledge", "scripted")
-
-
 def test_2_0_is_played_by_words_and_results_say_it(tmp_path: Path) -> None:
     path = str(checkout(tmp_path, [task(communicate_info=["42"])], "2.0.0"))
     model = ScriptedModel(lambda request: "Thanks. ###STOP###" if len(request.messages) > 2 else "How much?")
