@@ -64,7 +64,8 @@ class BankingDomain(Tau2Domain):
         self._module("utils.utils").DATA_DIR = self.release.folder.parents[1]  # a variable may have named another
         knowledge = self._module("knowledge")
         knowledge._ensure_registered = bool  # since 1.0.1; it would import the clients of paid models
-        knowledge.RetrievalPipeline = self._module("knowledge.pipeline").RetrievalPipeline
+        knowledge.RetrievalPipeline = pipeline = self._module("knowledge.pipeline").RetrievalPipeline
+        pipeline.__deepcopy__ = lambda index, _memo: index
         self._module("knowledge.retrievers")
         if self._variant.startswith("bm25"):
             self._module("knowledge.document_preprocessors.bm25_indexer")
@@ -74,6 +75,7 @@ class BankingDomain(Tau2Domain):
         self._agent_db = kinds.TransactionalDB.load(str(data / "db.json"))
         way = self._retrieval.resolve_variant(self._variant)
         self._first = self._retrieval.build_tools(way, self._agent_db, self._documents)
+        vars(self).update({name: part for name, part in vars(self._first).items() if isinstance(part, pipeline)})
         self._tools = self._module(f"{here}.tools")
         self._kit, self._user_kit = type(self._first), self._tools.KnowledgeUserTools
         self.policy = self._retrieval.get_info_policy_override(self._variant, self._documents)

@@ -13,7 +13,7 @@ import uuid
 from collections import ChainMap
 from collections.abc import Callable, ItemsView, Mapping, ValuesView
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 
 from toolorchestra.envs.base.errors import ConfigError, one_of
 from toolorchestra.envs.domains.tau2 import package
@@ -359,6 +359,9 @@ class Tau2Domain:
         if not parts.tables:
             self._shared |= leaves(self._agent_db) | leaves(self._user_db)
         self._snapshots: dict[str, tuple[Any, Any]] = {}
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
 
     def lacks(self, plan: Tau2Task) -> str:
         """What a task of another release builds on and this domain does not have; "" where it has all."""

@@ -47,7 +47,7 @@ def import_as_inside(
 ) -> ModuleType:
     """What an import statement of the copy is given; the arguments are those of `__import__`."""
     top, _, inner = name.partition(".")
-    copy = _copy(scope["__name__"])[0]
+    copy = _copy((scope or {}).get("__name__", __name__))[0]
     stand_ins = _STAND_INS if copy == __name__ else _STAND_INS | _CLOCK
     if level == 0 and name in stand_ins:
         return stand_ins[name]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import pickle
 import shutil
 import sys
 from importlib import util
@@ -32,7 +34,7 @@ JUDGE = (ScriptedModel(lambda _: '{"met": [true]}'), "gpt-5")
 CODE = {
     "__init__.py": "raise SystemExit('the top is never run')",
     "knowledge/__init__.py": "raise SystemExit('nor is this')",
-    "knowledge/pipeline.py": "from tau2.knowledge import _ensure_registered as RetrievalPipeline",
+    "knowledge/pipeline.py": "from tau2.knowledge import _ensure_registered\nclass RetrievalPipeline: pass",
     "knowledge/retrievers/__init__.py": "",
     "knowledge/document_preprocessors/bm25_indexer.py": "import no_such_library",
     f"domains/{BANK}/data_model.py": """
@@ -56,7 +58,7 @@ from tau2.environment.toolkit import ToolKitBase, ToolType, is_tool
 class KnowledgeTools(ToolKitBase):
     def __init__(self, db):
         super().__init__(db)
-        self.made, self.logs = 0, set()
+        self.made, self.logs = [], set()
     def get_tools(self):
         return {name: tool for name, tool in super().get_tools().items() if name != "pay_1"}
     def get_discoverable_tools(self):
@@ -66,10 +68,10 @@ class KnowledgeTools(ToolKitBase):
     @is_tool(ToolType.WRITE)
     def call_discoverable_agent_tool(self, agent_tool_name: str, arguments: str = "{}") -> str:
         """Call."""
-        self.made += 1
+        self.made.append(agent_tool_name)
         if agent_tool_name in self.logs:
             self.db.logged.data[agent_tool_name] = "CALLED"
-        return f"{self.made} called at {time.perf_counter()} s"
+        return f"{len(self.made)} called at {time.perf_counter()} s"
     @is_tool(ToolType.WRITE)
     def pay_1(self, user: str) -> str:
         """Pay."""
@@ -78,7 +80,7 @@ class KnowledgeTools(ToolKitBase):
     @is_tool(ToolType.READ)
     def documents(self) -> str:
         """Name them."""
-        return " ".join(self.base.documents)
+        return " ".join(self.index.documents)
 class KnowledgeUserTools(ToolKitBase):
     @is_tool(ToolType.WRITE)
     def apply(self, card: str) -> str:
@@ -98,7 +100,8 @@ def resolve_variant(name):
     return name
 def build_tools(variant, db, base):
     made = KnowledgeTools(db)
-    made.base = base
+    made.index = RetrievalPipeline()
+    made.index.documents = base.documents
     return made
 def get_info_policy_override(variant, base):
     return (DATA_DIR / "tau2/domains/banking_knowledge/prompts/policy.md").read_text() + variant
@@ -150,6 +153,7 @@ def test_the_copys_code_is_played_as_a_second_copy(tmp_path: Path, monkeypatch: 
     env, source = made("scripted", domain=WAY, split="base", tasks_path=copy_of(tmp_path))
     assert winners(env, "gold", solo=False) == ["task_1", "task_2"]  # of the folder: tasks.json has one
     assert winners(env, "nothing", solo=False) == []
+    assert list(world_of(env).state.kits[1].db.users.data) == ["ann", "bo"]  # as task_2 begins
     assert source.version.startswith("tau2 1.0.1 sha256:")
     assert f", {BANK} sha256:" in source.version
     assert world_of(env).system.rstrip().endswith("Be kind. grep_only\n</policy>")
@@ -171,7 +175,13 @@ def test_episodes_share_nothing_that_changes_and_time_stands_still(tmp_path: Pat
         assert world_of(env).state.kits[0].db.users.data["ann"] == {"paid": 0}
         assert told(env.step(render_call(PAY["name"], PAY["arguments"]))[4]) == ["paid"]  # hidden, and called by name
         assert not world_of(env).state.kits[0].db.logged.data  # as a read is that the reference path does not make
+    env.step(render_call(CALL["name"], CALL["arguments"]))
+    assert list(world_of(env).state.kits[0].db.logged.data) == ["pay_1"]
     assert told(env.step(render_call("documents", {}))[4]) == ["a b c"]
+    kit, kept = world_of(env).state.kits[0], world_of(copy.deepcopy(env)).state.kits[0]
+    assert kept.index is kit.index
+    assert kept.db is not kit.db
+    assert b"RetrievalPipeline" not in pickle.dumps(env.episode)
     assert "no tool 'fly'" in told(env.step(render_call("fly", {}))[4])[0]
 
 
