@@ -139,14 +139,10 @@ def kernels(where: Where) -> Mapping[str, Any]:
 def compiled(where: Where) -> Mapping[str, Any]:
     """The step of `kernels`, of blocks that torch.compile has made; and with FlashAttention, where it is installed."""
     length, rank = (128, 4) if where.tiny else (16_384, 64)
-    if where.tiny:
-        pretrained.COMPILER = "aot_eager"  # to make blocks for a CPU takes a minute
-    engine, data = trainer(where, length, rank, kernels="compiled"), sequences(where, length)
-    found = {"seconds": seconds_a_step(engine, data)}
-    del engine
-    if find_spec("flash_attn") or find_spec("flash_attn_interface"):
-        found["flash_seconds"] = seconds_a_step(trainer(where, length, rank, kernels="flash"), data)
-    return found
+    pretrained.COMPILER = "aot_eager" if where.tiny else "inductor"  # for a CPU that takes a minute
+    flash = ["flash"] * any(map(find_spec, ("flash_attn", "flash_attn_interface")))
+    data, ways = sequences(where, length), ("compiled", *flash)
+    return {f"{way}_seconds": seconds_a_step(trainer(where, length, rank, kernels=way), data) for way in ways}
 
 
 def vllm(where: Where) -> Mapping[str, Any]:
