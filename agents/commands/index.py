@@ -19,9 +19,10 @@ from typing import Any
 import tyro
 
 from toolorchestra.agents.commands.console import DONE, check_counts, command, say
+from toolorchestra.agents.engines.pretrained import token_begins
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Passage
-from toolorchestra.envs.retrieval.corpus import cut, read_corpus
+from toolorchestra.envs.retrieval.corpus import Pieces, cut, of_tokens, of_words, read_corpus
 from toolorchestra.envs.retrieval.dense import KINDS
 from toolorchestra.envs.retrieval.index_and_hybrid import ENGINES, Build, build, load
 from toolorchestra.envs.retrieval.remote import IndexServer
@@ -54,6 +55,8 @@ class IndexOptions:
     """Kind of FAISS index, for dense indexes: flat, ivf or hnsw."""
     words: int = 0
     """Cut texts into passages of so many words. 0: they are passages already."""
+    tokenizer: str = ""
+    """A folder, or a hub id, of a tokenizer whose tokens --words counts in place of words. No word is cut."""
     first: int | None = None
     """Take the first so many passages alone, such as to see what the whole will take."""
     again: bool = False
@@ -67,6 +70,8 @@ class IndexOptions:
 
     def __post_init__(self) -> None:
         check_counts(self, {"words": 0, "first": 1})
+        if self.tokenizer and not self.words:
+            raise ConfigError("a tokenizer says what is counted; say how many", command_line="--words 256")
         if self.engine not in ENGINES:
             raise ConfigError(no_such("engine", self.engine, ENGINES))
         if self.faiss not in KINDS:
@@ -101,7 +106,7 @@ def run(given: IndexOptions) -> int:
         given.engine, given.embedder, given.faiss, served=served,
         query_prompt=given.query_prompt, passage_prompt=given.passage_prompt,
     )  # fmt: skip
-    passages = islice(corpus(given.corpus, fields, given.words, told), given.first)
+    passages = islice(corpus(given.corpus, fields, _pieces(given), told), given.first)
     manifest = build(passages, given.folder, how, given.again, progress, _source(given))
     size = sum(file.stat().st_size for file in given.folder.rglob("*") if file.is_file())
     progress(f"{size / 1e6:.1f} MB")
@@ -116,13 +121,22 @@ def _source(given: IndexOptions) -> dict[str, Any] | None:
         return None
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return {name: getattr(given, name) for name in ("id", "title", "text", "words", "first")} | {"files": stats}
+    settings = ("id", "title", "text", "words", "tokenizer", "first")
+    return {name: getattr(given, name) for name in settings} | {"files": stats}
 
 
-def corpus(name: str, fields: dict[str, str], words: int, told: Callable[[float], None]) -> Iterable[Passage]:
+def _pieces(given: IndexOptions) -> Pieces | None:
+    if not given.tokenizer:
+        return of_words(given.words) if given.words else None
+    return of_tokens(token_begins(given.tokenizer), given.words)
+
+
+def corpus(
+    name: str, fields: dict[str, str], pieces: Pieces | None, told: Callable[[float], None]
+) -> Iterable[Passage]:
     """Passages of a file, or of an embedded corpus."""
     if not name.startswith("embedded:"):
-        return read_corpus(Path(name), fields, words, told)
+        return read_corpus(Path(name), fields, pieces, told)
     from toolorchestra.envs.domains.frames.encyclopaedia import build as encyclopaedia
     from toolorchestra.envs.domains.frames.source import ENCYCLOPAEDIA_SEED
     from toolorchestra.envs.domains.hle.handbook import contents
@@ -131,7 +145,7 @@ def corpus(name: str, fields: dict[str, str], words: int, told: Callable[[float]
     which = name.partition(":")[2]
     if which not in embedded:
         raise ConfigError(no_such("embedded corpus", which, embedded))
-    return (passage for page in embedded[which]() for passage in cut(page, words))
+    return (passage for page in embedded[which]() for passage in cut(page, pieces))
 
 
 # -- index serve -------------------------------------------------------------------------------------------------------

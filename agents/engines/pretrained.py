@@ -119,13 +119,30 @@ def without_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def token_begins(path: str) -> Callable[[str], list[int]]:
+    """What says at which characters of a text its tokens begin, by the tokenizer in a folder or of a hub."""
+    tokenizer = _tokenizer(path)
+    if not tokenizer.is_fast:
+        raise ConfigError(f"tokenizer {path!r} does not say where its tokens are; take one with a tokenizer.json")
+
+    def begins(text: str) -> list[int]:
+        told = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        return [start for start, _ in told["offset_mapping"]]
+
+    return begins
+
+
+def _tokenizer(path: str) -> Any:
+    try:
+        return load_tokenizer(path, "tokenizer")
+    except ModuleNotFoundError:
+        raise ConfigError(f"cutting by tokens needs transformers: {install('train')}") from None
+
+
 @cache
 def last_tokens(path: str) -> Callable[[str, int], str]:
     """What gives the last so many tokens of a text, by the tokenizer in a folder or of a hub."""
-    try:
-        tokenizer = load_tokenizer(path, "tokenizer")
-    except ModuleNotFoundError:
-        raise ConfigError(f"cutting by tokens needs transformers: {install('train')}") from None
+    tokenizer = _tokenizer(path)
 
     def cut(text: str, tokens: int) -> str:
         ids = tokenizer.encode(text, add_special_tokens=False)

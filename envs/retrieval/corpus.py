@@ -9,7 +9,7 @@ import json
 import os
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,18 +22,20 @@ PASSAGES, MANIFEST, SOURCE = "passages.jsonl", "manifest.json", "source.json"
 TOLD_LINES = 50_000
 """Lines of a corpus after which its progress is told."""
 _UNPACKED: Mapping[str, Callable[[Any], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+Pieces = Callable[[str], Iterator[str]]
+"""What cuts a text."""
 FIELDS: Mapping[str, str] = {"id": "id", "title": "title", "text": "text"}
 
 
 def read_corpus(
     path: Path,
     fields: Mapping[str, str] = FIELDS,
-    words: int = 0,
+    pieces: Pieces | None = None,
     told: Callable[[float], None] = lambda _: None,
 ) -> Iterator[Passage]:
     """Passages of a JSON-lines file, or of all files of a folder in the order of their names, packed as .gz or .bz2
     too. `fields` says what its keys are called; id and title may be missing. Of a dump of MediaWiki's search index
-    (cirrussearch) the articles are read. `words` cuts texts into passages of so many. `told` hears now and then which
+    (cirrussearch) the articles are read. `pieces` cuts texts into passages. `told` hears now and then which
     share of the bytes is read."""
     files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
     if not files or not files[0].is_file():
@@ -43,7 +45,7 @@ def read_corpus(
         with file.open("rb") as raw, _UNPACKED.get(file.suffix, lambda raw: raw)(raw) as lines:
             for place, row in _rows(file, lines):
                 if (page := _page(place, row, names)) is not None:
-                    yield from cut(page, words)
+                    yield from cut(page, pieces)
                 if place.number % TOLD_LINES == 0:
                     told((behind + raw.tell()) / size)
         behind += file.stat().st_size
@@ -90,14 +92,40 @@ def _page(place: _Place, row: Any, names: Mapping[str, str]) -> Passage | None:
     return Passage(str(known), str(row.get(names["title"]) or text[:60]), text)
 
 
-def cut(page: Passage, words: int) -> Iterator[Passage]:
-    """Passages of so many words of a longer one, the last with what is left. 0: the text as it is."""
-    if not words:
+def cut(page: Passage, pieces: Pieces | None) -> Iterator[Passage]:
+    """Passages of the pieces of a longer one; None: the text as it is."""
+    if pieces is None:
         yield page
         return
-    said = page.text.split()
-    for number, start in enumerate(range(0, len(said), words)):
-        yield Passage(f"{page.doc_id}-{number}", page.title, " ".join(said[start : start + words]))
+    for number, text in enumerate(pieces(page.text)):
+        yield Passage(f"{page.doc_id}-{number}", page.title, text)
+
+
+def of_words(most: int) -> Pieces:
+    """What cuts a text into pieces of so many words, the last with what is left."""
+
+    def pieces(text: str) -> Iterator[str]:
+        said = text.split()
+        return (" ".join(said[start : start + most]) for start in range(0, len(said), most))
+
+    return pieces
+
+
+def of_tokens(begin: Callable[[str], Sequence[int]], most: int) -> Pieces:
+    """What cuts a text into pieces of whole words with so many tokens at most; `begin` says at which characters tokens
+    begin. A word of more tokens is cut in its middle."""
+
+    def pieces(text: str) -> Iterator[str]:
+        starts, at = begin(text), 0
+        while at < len(starts):
+            end = full = min(at + most, len(starts))
+            while at < end < len(starts) and not (text[starts[end]].isspace() or text[starts[end] - 1].isspace()):
+                end -= 1
+            end = end if end > at else full
+            yield text[starts[at] : starts[end] if end < len(starts) else None].strip()
+            at = end
+
+    return pieces
 
 
 def write_passages(

@@ -21,6 +21,7 @@ from tests.agents.reports.recorded_runs import training_run
 from tests.command_line import ended
 from toolorchestra import cli
 from toolorchestra.agents.commands import doctor, ids, index, report
+from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.envs.retrieval.index_and_hybrid import load
 from toolorchestra.envs.retrieval.remote import Remote
 
@@ -70,6 +71,18 @@ def test_what_a_corpus_calls_its_fields_can_be_said(tmp_path: Path, capsys: Capt
     names = ["--id", "key", "--title", "name", "--text", "body"]
     assert index.main([str(path), str(tmp_path / "index"), *names]) == 0
     assert "20 passages" in capsys.readouterr().out
+
+
+def test_passages_may_be_cut_by_the_tokens_of_a_tokenizer(tmp_path: Path) -> None:
+    tokenizer, text = load_tokenizer(), " ".join(f"river number{n}" for n in range(40))
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    (tmp_path / "long.jsonl").write_text(json.dumps({"text": text}))
+    words = ["--words", "12", "--tokenizer", str(tmp_path / "tokenizer")]
+    assert index.main([str(tmp_path / "long.jsonl"), str(tmp_path / "index"), *words]) == 0
+    texts = [json.loads(line)[2] for line in (tmp_path / "index" / "passages.jsonl").read_text().splitlines()]
+    assert " ".join(texts) == text
+    counts = [len(tokenizer.encode(text, add_special_tokens=False)) for text in texts]
+    assert 8 < max(counts) <= 12 < sum(counts)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,15 @@ import asyncio
 import bz2
 import gzip
 import json
+import re
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Passage
@@ -19,7 +22,7 @@ from toolorchestra.envs.domains.frames.encyclopaedia import build as encyclopaed
 from toolorchestra.envs.domains.frames.source import ENCYCLOPAEDIA_SEED
 from toolorchestra.envs.retrieval import Hit, Retriever, dense
 from toolorchestra.envs.retrieval.bm25 import Bm25
-from toolorchestra.envs.retrieval.corpus import MANIFEST, PASSAGES, read_corpus
+from toolorchestra.envs.retrieval.corpus import MANIFEST, PASSAGES, of_tokens, of_words, read_corpus
 from toolorchestra.envs.retrieval.index_and_hybrid import Build, Hybrid, build, load
 
 CORPUS = tuple(encyclopaedia(ENCYCLOPAEDIA_SEED).passages[:160])
@@ -137,10 +140,26 @@ def dump_of(folder: Path, pages: Sequence[tuple[int, int, str]]) -> Path:
     return folder
 
 
+def begins(text: str) -> list[int]:
+    """Tokens of two characters of a word each; the last may have one."""
+    return [at for word in re.finditer(r"\S+", text) for at in range(word.start(), word.end(), 2)]
+
+
+@given(st.text(" abcde\n", max_size=60), st.integers(1, 9))
+def test_pieces_of_so_many_tokens_are_of_whole_words_where_words_are_short(text: str, most: int) -> None:
+    pieces = list(of_tokens(begins, most)(text))
+    assert all(0 < len(begins(piece)) <= most for piece in pieces)
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+    if all(len(begins(word)) <= most for word in text.split()):
+        assert [word for piece in pieces for word in piece.split()] == text.split()
+    enough = len(begins(text)) <= most
+    assert enough == (len(pieces) <= 1)
+
+
 def test_a_wiki_s_dump_is_read_as_its_articles_cut_into_passages(tmp_path: Path) -> None:
     text = " ".join(f"w{n}" for n in range(25))
     dump = dump_of(tmp_path / "dump", [(1, 0, text), (2, 0, "short one"), (3, 4, "about the project"), (5, 0, "")])
-    found = list(read_corpus(dump, words=10))
+    found = list(read_corpus(dump, pieces=of_words(10)))
     assert [(p.doc_id, p.title, len(p.text.split())) for p in found] == [
         ("1-0", "Page 1", 10), ("1-1", "Page 1", 10), ("1-2", "Page 1", 5), ("2-0", "Page 2", 2)
     ]  # fmt: skip
