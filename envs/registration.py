@@ -56,7 +56,8 @@ def full_id(name: str) -> str:
         return env_id
     prefix = f"{NAMESPACE}/"
     known = [one.removeprefix(prefix) for one, spec in gym.registry.items() if "source" in spec.kwargs]
-    raise ConfigError(no_such("environment", name.removeprefix(prefix), known))
+    hint = " One of your own is named with its module: my_env:Mine/MyEnv-v0" if "/" in name.removeprefix(prefix) else ""
+    raise ConfigError(no_such("environment", name.removeprefix(prefix), known) + hint)
 
 
 def make(name: str, **arguments: Any) -> Env[Any, Any]:

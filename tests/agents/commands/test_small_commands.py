@@ -195,6 +195,7 @@ WRONG = [
     ("evaluate --max-turns 5", "What gym.make takes stands behind the id: --env HLE-v0 max_turns=5; "),
     ("evaluate HLE-v0", "'HLE-v0' belongs to no option. An environment stands behind --env: --env HLE-v0; "),
     ("evaluate --env HLE-v1", "no environment 'HLE-v1'; valid: FRAMES-v0, "),
+    ("evaluate --env Mine/X-v0", "One of your own is named with its module: my_env:Mine/MyEnv-v0"),
     ("export model runs/mine", "export model RUN FOLDER expected; FOLDER is missing: The new folder"),
     ("export prompts --split tst", "--split: no choice 'tst'; valid: test, train, validation. Did you mean 'test'; "),
     ("recorded fit", "recorded fit OUTCOMES expected; OUTCOMES is missing: A table"),
