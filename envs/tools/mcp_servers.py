@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple, TextIO
 
 from toolorchestra.envs.base.cassette import Cassette
@@ -273,8 +274,8 @@ def _secrets(server: McpServer) -> Secrets:
     return Secrets(*(os.environ.get(name, "") for name in (*taken, server.bearer)))
 
 
-def _client(server: McpServer) -> Any:
-    """The SDK's client, not connected yet."""
+def _client(server: McpServer, heard: TextIO | None = None) -> Any:
+    """The SDK's client, not connected yet. What a command says beside the protocol goes to `heard`, or nowhere."""
     try:
         import mcp
         from mcp.client.stdio import stdio_client
@@ -296,7 +297,7 @@ def _client(server: McpServer) -> Any:
     for name, value in server.environment.items():
         given[name] = os.environ.get(value[1:], "") if value.startswith("$") else value
     started = mcp.StdioServerParameters(command=command, args=arguments, env=given)
-    return mcp.Client(stdio_client(started, _unheard()))
+    return mcp.Client(stdio_client(started, heard or _unheard()))
 
 
 @cache
@@ -326,8 +327,8 @@ def _listed(server: McpServer, cassette: Cassette | None) -> Sequence[Listed]:
 def _ask(server: McpServer) -> list[Listed]:
     """Ask it, on a loop of its own: tools are listed before there is any. Raises ConfigError."""
 
-    async def ask() -> list[Any]:
-        async with asyncio.timeout(server.connect_seconds), _client(server) as client:
+    async def ask(heard: TextIO) -> list[Any]:
+        async with asyncio.timeout(server.connect_seconds), _client(server, heard) as client:
             page = await client.list_tools()
             made = [*page.tools]
             while page.next_cursor:
@@ -335,11 +336,16 @@ def _ask(server: McpServer) -> list[Listed]:
                 made += page.tools
             return made
 
-    try:
-        with ThreadPoolExecutor(1) as pool:  # this thread may run a loop already
-            made = pool.submit(lambda: asyncio.run(ask())).result()
-    except ConfigError:
-        raise
-    except BaseException as err:  # noqa: BLE001 - the SDK raises what its transports raise
-        raise ConfigError(f"{_outage(server, err, 'cannot be asked for its tools')}; start it, or mend `mcp`") from None
+    with TemporaryFile("w+", encoding="utf-8", errors="replace") as heard:
+        try:
+            with ThreadPoolExecutor(1) as pool:  # this thread may run a loop already
+                made = pool.submit(lambda: asyncio.run(ask(heard))).result()
+        except ConfigError:
+            raise
+        except BaseException as err:  # noqa: BLE001 - the SDK raises what its transports raise
+            heard.seek(0)
+            said = [line for line in heard.read().splitlines() if line.strip()][-1:]
+            last = f", and it said {_secrets(server).scrubbed(said[0])[:TOLD_CHARACTERS]!r}" if said else ""
+            outage = _outage(server, err, "cannot be asked for its tools")
+            raise ConfigError(f"{outage}{last}; start it, or mend `mcp`") from None
     return [Listed(one.name, one.description or "", one.input_schema) for one in made]

@@ -117,6 +117,12 @@ def test_a_server_that_dies_is_an_outage() -> None:
         call(tools(call_seconds=0.5)["die"])
 
 
+def test_what_a_command_said_before_it_ended_is_told() -> None:
+    broken = f"{sys.executable} -c 'import sys; sys.exit(\"no such calendar\")'"
+    with pytest.raises(to.ConfigError, match=r"cannot be asked .*, and it said 'no such calendar'; start it, or mend"):
+        to.mcp_tools(broken)
+
+
 def test_a_server_that_is_not_there() -> None:
     with pytest.raises(to.ConfigError, match=r"cannot be asked for its tools.*start it"):
         tools("http://127.0.0.1:9/mcp", connect_seconds=5)
