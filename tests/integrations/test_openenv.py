@@ -25,7 +25,6 @@ from tests.integrations.served_environments import (
     figures,
     served_environments,
 )
-from tests.integrations.test_verifiers import byte_tokenizer
 from tests.paths import REPOSITORY
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 
@@ -40,6 +39,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedEnvironme
     words = ("--env", "HLE-v0", "--env", "FRAMES-v0", "--env", "tests.integrations.breaking:Tests/Outage-v0")
     with served_environments(tmp_path_factory.mktemp("served"), *words) as made:
         yield made
+
+
+def byte_tokenizer(folder: Path) -> Any:
+    """A token for each byte and each of Qwen3's marks: enough for its template."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE({letter: place for place, letter in enumerate(letters)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    paired = [f"<{slash}{name}>" for name in ("tool_call", "tool_response", "think") for slash in ("", "/")]
+    made.add_special_tokens(["<|im_start|>", "<|im_end|>", "<|endoftext|>", *paired])
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    return made
 
 
 def as_action(turn: Any) -> dict[str, Any]:
