@@ -139,7 +139,7 @@ def test_what_is_learnt_is_what_our_own_trainer_learns(tiny: Tiny, form: tuple[s
     validate_generator_output(len(given["prompts"]), output, step_wise=bool(form))
     rollouts = by_trajectory(output)
     ours = training_batch([Group(some) for some in rollouts.values()], Grpo(made.advantage))
-    assert ours.used > 4
+    assert ours.used >= 4  # a group of four, at least
     if form:
         uids = [which.instance_id for which in output["trajectory_ids"]]
     output.pop("rollout_metrics")
@@ -317,7 +317,7 @@ def test_settings_of_skyrls_own_generator_are_refused_and_not_ignored(tiny: Tiny
 
 def test_another_version_is_said() -> None:
     check_skyrl()
-    with pytest.raises(ConfigError, match=r"written for skyrl 9\.9, found 0\.4"):
+    with pytest.raises(ConfigError, match=r"this integration is for skyrl 9\.9, found 0\.4"):
         check_skyrl("9.9")
 
 
