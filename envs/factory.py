@@ -48,7 +48,8 @@ def check(made: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
         wanted = [_wanted(one) for one in (get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))]
         if any(one is None or one[1](value) for one in wanted):
             continue
-        words = dict(LIMITS.values()).get(name) or " or ".join(one[0] for one in wanted if one is not None)
+        limits = dict(LIMITS.values()) if made is EnvSettings else {}
+        words = limits.get(name) or " or ".join(one[0] for one in wanted if one is not None)
         raise ConfigError(f"{name} must be {words}, got {value!r:.80} ({type(value).__name__})")
 
 
