@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.calibration.made_outcomes import recovered
+from tests.agents.calibration.made_outcomes import coverage, recovered
 from tests.command_line import made_smaller
 from tests.paths import REPOSITORY
 from tests.support.walk import walked
 from toolorchestra.agents.calibration.experts_fit import read_fit
-from toolorchestra.agents.calibration.goodness import coverage
 from toolorchestra.agents.evaluation.rows import EvaluationRow, read_rows
 from toolorchestra.envs.models.simulated import load_experts
 

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.agents.calibration.made_outcomes import recovered
+from tests.agents.calibration.made_outcomes import coverage, recovered
 from tests.support.walk import lines_of, walked
 from toolorchestra.agents.calibration.experts_fit import read_fit
-from toolorchestra.agents.calibration.goodness import coverage
 from toolorchestra.agents.evaluation.rows import read_rows
 from toolorchestra.agents.serving.accounts import Accounts
 from toolorchestra.envs.models.simulated import load_experts

@@ -20,10 +20,8 @@ from toolorchestra.agents.calibration.skills_and_lengths import (
     measured,
     percentiles,
 )
-from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.outcomes.table import Outcomes
 
-DRAWS = 400
 SIMULATIONS = 100
 LEAST_FOLDED = 25
 """Tasks from which on fifths of them are left out."""
@@ -186,59 +184,7 @@ def _lengths(made: ExpertsFit, hard: Numbers, rng: np.random.Generator) -> dict[
     return measures
 
 
-# -- families left out, foretold ---------------------------------------------------------------------------------------
-
-# Skills in a family that was left out are drawn from how the model's skills differ between the families that were seen.
-
-
-class Foretold(NamedTuple):
-    """One number that was left out, and what was foretold of it."""
-
-    what: str
-    recorded: float
-    low: float
-    high: float
-
-    @property
-    def covered(self) -> bool:
-        return self.low <= self.recorded <= self.high
-
-
-def families_left_out(rows: Outcomes) -> dict[str, list[Foretold]]:
-    """Foretell, by family, each model's rate there by the others."""
-    names = rows.family_names
-    if len(names) < 3:
-        raise ConfigError(f"{rows.where}: three families at least are needed to leave one out; it has {len(names)}")
-    rng = np.random.default_rng(0)
-    return {name: _family_left_out(rows, number, rng) for number, name in enumerate(names)}
-
-
-def _family_left_out(rows: Outcomes, left: int, rng: np.random.Generator) -> list[Foretold]:
-    counts = Counts.of(rows)
-    there = counts.family == left
-    others = counts.of_tasks(np.flatnonzero(~there))
-    numbered = np.where(others.family > left, others.family - 1, others.family)  # the others, without a gap
-    seen = fit_success(replace(others, family=numbered, families=counts.families - 1))
-    runs = counts.runs[there]
-    times = np.maximum(runs.sum(0), 1)
-    drawn = [_drawn_right(seen, _new_skills(seen.skill, rng), runs, rng).sum(0) / times for _ in range(DRAWS)]
-    recorded = counts.right[there].sum(0) / times
-    low, high = np.percentile(np.array(drawn), ENDS, axis=0)
-    played = np.flatnonzero(runs.sum(0))
-    return [Foretold(rows.models[m], float(recorded[m]), float(low[m]), float(high[m])) for m in played]
-
-
-def _new_skills(skill: Numbers, rng: np.random.Generator) -> Numbers:
-    """Draw the skills of all models in a family that nobody saw, by how families differ: for all, and for one model."""
-    families = len(skill)
-    mean = skill.mean(0)
-    common = (skill - mean).mean(1)
-    own = skill - mean - common[:, None]
-    wider = np.sqrt(1 + 1 / families)
-    for_all = rng.standard_t(families - 1) * common.std(ddof=1) * wider
-    freedom = max(1, (families - 1) * (skill.shape[1] - 1))
-    for_one = rng.standard_normal(len(mean)) * np.sqrt((own**2).sum() / freedom) * wider
-    return np.asarray(mean + for_all + for_one)
+# -- tasks left out, foretold ------------------------------------------------------------------------------------------
 
 
 def _drawn_right(fit: SuccessFit, skills: Numbers, runs: Numbers, rng: np.random.Generator) -> Numbers:
@@ -264,11 +210,6 @@ def folds_left_out(rows: Outcomes) -> dict[str, int]:
             low, high = percentiles(np.array([one.get(name, np.nan) for one in drawn]), ENDS)
             found[name] = found.get(name, 0) + bool(low <= value <= high)
     return found
-
-
-def coverage(foretold: Sequence[Foretold]) -> float:
-    """The share of numbers that lie in their intervals."""
-    return sum(one.covered for one in foretold) / len(foretold) if foretold else float("nan")
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -300,7 +241,7 @@ def compared(made: ExpertsFit, simulations: int = SIMULATIONS) -> list[Compared]
 
 def page(made: ExpertsFit, simulations: int = SIMULATIONS) -> str:
     """How good the fit is, as a page in Markdown."""
-    return "\n".join([*_head(made), *_facts(compared(made, simulations)), *_folds(made), *_left_out(made), ""])
+    return "\n".join([*_head(made), *_facts(compared(made, simulations)), *_folds(made), ""])
 
 
 def _head(made: ExpertsFit) -> Iterator[str]:
@@ -328,16 +269,3 @@ def _folds(made: ExpertsFit) -> Iterator[str]:
     if len(made.rows.tasks) >= LEAST_FOLDED:
         yield from ("", "| fact, of each fifth of the tasks, foretold by the others | inside, of 5 |", "| --- | --- |")
         yield from (f"| {name} | {count} |" for name, count in folds_left_out(made.rows).items())
-
-
-def _left_out(made: ExpertsFit) -> Iterator[str]:
-    """What was foretold of families that the fit had not seen."""
-    try:
-        families = families_left_out(made.rows)
-    except ConfigError as err:
-        yield from ("", f"No family could be left out: {err}.")
-    else:
-        yield from ("", "| left out | rates of models in their 95 % intervals | mean width |", "| --- | --- | --- |")
-        for name, found in families.items():
-            width = np.mean([one.high - one.low for one in found])
-            yield f"| {name or 'all'} | {coverage(found):.0%} of {len(found)} | {width:.2f} |"

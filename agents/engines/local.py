@@ -127,7 +127,7 @@ class LocalEngine:
         if config.gradient_checkpointing:
             keep_few_activations(model)
         adapted = bool(config.lora_rank)
-        self.model = with_lora(model, config, config.seed, in_parts=ranks is not None) if adapted else model
+        self.model = with_lora(model, config, config.seed) if adapted else model
         narrow = ranks is not None and self.device.type == "cuda" and not adapted
         """Whether all weights, which are kept in float32, are multiplied in 16 bits."""
         self._computed_in = "bfloat16" if narrow else config.dtype

@@ -1,8 +1,8 @@
-"""LoRA: the adapter that is trained in place of all weights, apart from the model and, on a CPU, merged into it.
+"""LoRA: the adapter that is trained in place of all weights, apart from the model.
 
-In float32 on a CPU a layer takes one product with the merged weight in place of three. In 16 bits a merged weight would
-round away what changes it by less than its last digit: there an adapter is multiplied in the width of what comes in, as
-vLLM does, and added before the sum is rounded; its weights, gradients and the optimiser's moments stay float32.
+In 16 bits a merged weight would round away what changes it by less than its last digit: there an adapter is multiplied
+in the width of what comes in, as vLLM does, and added before the sum is rounded; its weights, gradients and the
+optimiser's moments stay float32.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def few_kept() -> dict[str, Any]:
     return {"use_reentrant": False, "context_fn": partial(create_selective_checkpoint_contexts, kept)}
 
 
-def with_lora(model: Any, settings: EngineSettings, seed: int, *, in_parts: bool = False) -> Any:
-    """The model under a fresh adapter, which changes nothing until it is trained. In 16 bits it is never added into the
-    weights: their last digit is more than most of a training's steps, and would swallow them. Nor is it where several
-    processes hold the weights `in_parts`, or where torch.compile makes the blocks."""
+def with_lora(model: Any, settings: EngineSettings, seed: int) -> Any:
+    """The model under a fresh adapter, which changes nothing until it is trained, and is never added into the weights:
+    the last digit of 16 bits is more than most of a training's steps, and would swallow them."""
     from peft import LoraConfig, get_peft_model
+    from peft.tuners.lora import Linear
 
     wanted = LoraConfig(
         r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules=[*TARGETS], lora_dropout=0.0
@@ -54,9 +54,10 @@ def with_lora(model: Any, settings: EngineSettings, seed: int, *, in_parts: bool
         torch.manual_seed(seed)
         made = get_peft_model(model, wanted)
     if settings.dtype != "float32":
-        _let_adapted_layers_be(made, NarrowLayer)
-    elif torch.device(settings.device).type == "cpu" and not in_parts and settings.kernels != "compiled":
-        _let_adapted_layers_be(made, MergedLayer)
+        for module in made.modules():
+            if isinstance(module, Linear):
+                layer: Any = module
+                layer.forward = NarrowLayer(layer)
     return made
 
 
@@ -90,54 +91,6 @@ def write_adapter(adapter: Adapter, folder: Path) -> None:
     save_file(weights, folder / "adapter_model.safetensors")
 
 
-class _LoraProduct(torch.autograd.Function):
-    """x (W + scale B A)^T, and the gradients of x, A and B."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, layer: MergedLayer, a: Tensor, b: Tensor) -> Tensor:
-        weight = layer.weight()
-        ctx.save_for_backward(x, weight, a, b)
-        ctx.scale = layer.scale
-        return F.linear(x, weight, layer.base.bias)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
-        x, weight, a, b = ctx.saved_tensors
-        (gradient,) = gradients
-        flat, given = gradient.reshape(-1, weight.shape[0]), x.reshape(-1, weight.shape[1])
-        of_x = (flat @ weight).view_as(x) if ctx.needs_input_grad[0] else None
-        of_a = (flat @ b.to(flat.dtype)).T @ given
-        of_b = flat.T @ (given @ a.T.to(given.dtype))
-        return of_x, None, of_a.to(a.dtype) * ctx.scale, of_b.to(b.dtype) * ctx.scale
-
-
-class MergedLayer:
-    """What an adapted layer of PEFT does instead of its own forward(), where the weights fit twice."""
-
-    def __init__(self, layer: Any) -> None:
-        self._layer = layer
-        self.base = layer.base_layer
-        self.scale: float = layer.scaling[NAME]
-        self._known: tuple[Any, Tensor] | None = None
-
-    def __call__(self, x: Tensor) -> Tensor:
-        way = partial(_LoraProduct.apply, x, self, *self._adapter())
-        made: Tensor = self.base(x) if self._layer.disable_adapters else way()
-        return made
-
-    def weight(self) -> Tensor:
-        """W + scale B A, made anew when any of them has been written to: torch counts that."""
-        frozen, (a, b) = self.base.weight, self._adapter()
-        now = tuple((t.data_ptr(), t._version) for t in (frozen, a, b))
-        if self._known is None or self._known[0] != now:
-            with torch.no_grad():
-                self._known = now, (frozen + (b @ a) * self.scale).to(frozen.dtype)
-        return self._known[1]
-
-    def _adapter(self) -> tuple[Tensor, Tensor]:
-        return self._layer.lora_A[NAME].weight, self._layer.lora_B[NAME].weight
-
-
 class NarrowLayer:
     """What an adapted layer of 16 bits does: x W^T + scale (x A^T) B^T, all of it in the width of x. PEFT would make
     float32 of x first: a quarter of a step's time on a GPU, and a tenth of its memory."""
@@ -152,12 +105,3 @@ class NarrowLayer:
         a, b = (getattr(self._layer, name)[NAME].weight.to(x.dtype) for name in ("lora_A", "lora_B"))
         thin = F.linear(x, a).flatten(0, -2)
         return torch.addmm(made.flatten(0, -2), thin, b.T, alpha=self._scale).view_as(made)
-
-
-def _let_adapted_layers_be(model: Any, kind: type[MergedLayer] | type[NarrowLayer]) -> None:
-    from peft.tuners.lora import Linear
-
-    for module in model.modules():
-        if isinstance(module, Linear):
-            layer: Any = module
-            layer.forward = kind(layer)

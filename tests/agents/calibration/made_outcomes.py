@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from toolorchestra.agents.calibration.experts_file import SUBJECTS
 from toolorchestra.agents.calibration.experts_fit import FitFile
-from toolorchestra.agents.calibration.goodness import Foretold
 from toolorchestra.envs.models.simulated import Law, Skill
 from toolorchestra.envs.outcomes.table import Outcomes, OutcomesBuilder
 
@@ -65,6 +65,24 @@ def drawn(truth: Truth, seed: int = 0, *, named: bool = True) -> Outcomes:
                     seconds=float(60 * np.exp(truth.length_task * long + truth.length_run * other)),
                 )
     return made.made()
+
+
+class Foretold(NamedTuple):
+    """A known number, and the interval that a fit gives it."""
+
+    what: str
+    recorded: float
+    low: float
+    high: float
+
+    @property
+    def covered(self) -> bool:
+        return self.low <= self.recorded <= self.high
+
+
+def coverage(foretold: Sequence[Foretold]) -> float:
+    """The share of numbers that lie in their intervals."""
+    return sum(one.covered for one in foretold) / len(foretold) if foretold else float("nan")
 
 
 def recovered(fit: FitFile, known: Mapping[str, Skill]) -> list[Foretold]:

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.agents.calibration.made_outcomes import Truth, drawn, recovered
+from tests.agents.calibration.made_outcomes import Truth, coverage, drawn, recovered
 from tests.support.stand_in import recorded, truth
 from toolorchestra.agents.calibration import goodness
 from toolorchestra.agents.calibration.experts_fit import FitFile, as_json, fit, read_fit, shared, write
-from toolorchestra.agents.calibration.goodness import coverage, facts, families_left_out, folds_left_out
+from toolorchestra.agents.calibration.goodness import facts, folds_left_out
 from toolorchestra.agents.calibration.skills_and_lengths import Counts, fit_success
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.models.simulated import Skill, read_experts
@@ -105,13 +105,6 @@ def test_facts_by_hand() -> None:
     assert found["task oracle: best model of each task"] == 0.5
     assert found["at least one of all models right, one run each"] == 0.5
     assert found["where the best always fails, another is right half of the time"] == 0.0
-
-
-def test_what_is_left_out_is_foretold_with_intervals_that_cover(rows: Outcomes) -> None:
-    families = families_left_out(rows)
-    assert set(families) == {f"family {n}" for n in range(4)}
-    found = [one for of_family in families.values() for one in of_family]
-    assert coverage(found) > 0.8
 
 
 def test_warnings_say_what_the_rows_cannot(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from toolorchestra.agents.configuration.presets import preset
-from toolorchestra.agents.engines import lora
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.gpu_arithmetic import (
     CONTEXT_BYTES,
@@ -107,7 +106,6 @@ EIGHTH |= {"num_key_value_heads": 1, "head_dim": 32, "tie_word_embeddings": Fals
 
 def taken(monkeypatch: pytest.MonkeyPatch, length: int, rank: int, attention: str, **settings: Any) -> LocalEngine:
     """An engine that has taken one step over a sequence that counts to its end."""
-    monkeypatch.setattr(lora, "MergedLayer", lambda layer: layer.forward)  # a GPU's way
     model = random_model(EIGHTH, "bfloat16" if rank else "float32")
     model.set_attn_implementation(attention)
     dtype = "bfloat16" if rank else "float32"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from toolorchestra.agents.engines import update
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.update import LEAST_SHARED, alike, batches, can_share, rounded_up, run_once, shared
-from toolorchestra.agents.engines.weights import named_weights
 from toolorchestra.envs.base.errors import ConfigError
 
 
@@ -121,50 +119,6 @@ def test_what_shares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         setattr(config, name, usual)
     made.model.set_attn_implementation("eager")
     assert not can_share(made.model)
-
-
-def test_an_adapter_learns_as_it_does_in_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replace(CONFIG, lora_rank=4)
-    merged = engine(config)
-    monkeypatch.setattr("toolorchestra.agents.engines.lora.MergedLayer", lambda layer: layer.forward)
-    plain = engine(config)
-    losses: list[list[float]] = [[], []]
-    for _ in range(8):
-        for made, seen in zip((merged, plain), losses, strict=True):
-            seen.append(made.train([*GROUPS, *OTHERS], LossParams("cross_entropy"), 1e-2)["gradient_norm"])
-            seen.append(made.train([*GROUPS, *OTHERS], LossParams("cross_entropy"), 0.0)["loss"])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-3, abs=1e-5)
-    for left, right in zip(merged.trained, plain.trained, strict=True):
-        assert torch.allclose(left, right, atol=1e-4)
-
-
-def test_merged_weights_are_those_of_now(tmp_path: Path) -> None:
-    """After a step, an exchange with the average, and a load."""
-    config = replace(CONFIG, lora_rank=4, average=0.5)
-    made, other = engine(config), engine(replace(config, seed=9))
-
-    def check(one: LocalEngine) -> None:
-        expected = dict(named_weights(one.model))
-        got = one.model.get_base_model().model.layers[1].mlp.up_proj.forward.weight()
-        assert torch.allclose(got, expected["model.layers.1.mlp.up_proj.weight"], atol=1e-7)
-        seen.append(got)
-
-    seen: list[torch.Tensor] = []
-    check(made)
-    for _ in range(2):
-        made.train(OTHERS, LossParams("cross_entropy"), 1e-2)
-        check(made)
-    with made.averaged():
-        check(made)
-    check(made)
-    made.save(tmp_path)
-    check(other)
-    other.load(tmp_path)
-    check(other)
-    assert torch.equal(seen[-1], seen[-3])
-    assert (
-        len({float(weight.sum()) for weight in seen}) == 4
-    )  # at first both have the same, with an adapter that adds nothing
 
 
 @pytest.mark.parametrize("share", [False, True])
