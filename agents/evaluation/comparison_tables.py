@@ -122,9 +122,9 @@ def _said(c: PairedComparison) -> list[str]:
 
 
 def _front_table(front: PolicyFrontier) -> Table:
-    head = ["policy", "front", "in", "%", "95 %", "¢", "95 %", "PerfGain", "CostSave", "ParetoDist", "nAUC", "RCI"]
+    head = ["policy", "front", "in", "%", "95 %", "¢", "95 %", "PerfGain", "CostSave"]
     rows = [_point(point) for point in sorted(front.points, key=lambda p: (p.cents, p.policy))]
-    name, cells = ORACLE if front.cross_fitted else ANY_RIGHT, ["-"] * 6
+    name, cells = ORACLE if front.cross_fitted else ANY_RIGHT, ["-"] * 3
     oracle = [name, "", "", f"{100 * front.oracle_accuracy:.1f}", "-", number(front.oracle_cents), *cells]
     return [head, *rows, oracle]
 
@@ -133,15 +133,13 @@ def _point(point: PolicyPoint) -> list[str]:
     accuracy = [f"{100 * point.accuracy:.1f}", percents(point.interval)]
     cents = [number(point.cents), between(point.cents_interval)]
     gains = ["-" if share is None else f"{100 * share:+.1f} %" for share in (point.perf_gain, point.cost_save)]
-    rest = [f"{point.pareto_dist:.3f}", f"{100 * point.nauc:.1f}", f"{point.collapse:.2f}"]
     front = ["yes" if point.on_front else "", f"{100 * point.front_share:.0f} %"]
-    return [point.policy, *front, *accuracy, *cents, *gains, *rest]
+    return [point.policy, *front, *accuracy, *cents, *gains]
 
 
 def _front_said(front: PolicyFrontier) -> list[str]:
-    names, area = ", ".join(front.front), 100 * front.nauc
     others = f" It may also be {', '.join(front.may_be_best)}." if front.may_be_best else ""
-    said = [f"Best single policy: {front.best_single}.{others} Front: {names}. nAUC of all: {area:.1f}."]
+    said = [f"Best single policy: {front.best_single}.{others} Front: {', '.join(front.front)}."]
     if front.left_out:
         bounds = "; ".join(f"{p.policy} {100 * p.low:.1f}-{100 * p.high:.1f} %" for p in front.points)
         said.append(

@@ -2,9 +2,8 @@
 
 All policies are measured on the same trials, those whose outcomes are known for each of them; how many are left out for
 that is said, and bounds of each accuracy take them as all wrong and all right. A task with several trials counts with
-their mean. The definitions follow LLMRouterBench (arXiv 2601.07206) and ORBIT (arXiv 2606.18774); where a policy is no
-choice among given models, as here, they are put in terms of the policies compared. docs/evaluation.md has each in a
-line.
+their mean. PerfGain and CostSave are those of LLMRouterBench (arXiv 2601.07206), in terms of the policies compared.
+docs/evaluation.md has each in a line.
 
 Which policy is best, and which are on the front, was chosen by the same figures that are shown: so the intervals of all
 policies hold together, in 95 %, and with them that of whichever was chosen.
@@ -63,13 +62,6 @@ class PolicyPoint:
     """Accuracy over the best single policy's, less 1; None where that is 0."""
     cost_save: float | None
     """1 less its cost over the best single policy's; None where it is less accurate or that costs nothing."""
-    pareto_dist: float
-    """How far it is from the nearest policy on the front, with cost and accuracy each scaled to 0..1."""
-    nauc: float
-    """The mean accuracy to be had of it and the cheapest way, over all budgets between cheapest and most expensive."""
-    collapse: float
-    """The share of tasks where it was not the best, or paid what the most expensive costs though a cheaper one was as
-    good."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +79,6 @@ class PolicyFrontier:
     oracle_cents: float
     cross_fitted: bool
     """Whether it was judged by trials that did not choose it."""
-    nauc: float
-    """nAUC of all policies together."""
     trials: int
     left_out: int
     """Trials whose outcome is not known for each policy."""
@@ -145,7 +135,6 @@ def frontier(trials: Trials, singles: Sequence[str] = (), trainings: Trainings |
         tuple(p for p in among if p != best and means.may_beat(p, best, len(among))),
         *oracle,
         cross_fitted,
-        _area(plane, list(plane.right)),
         len(known),
         len(every) - len(known),
     )
@@ -248,10 +237,6 @@ def _point(
     plane, (front, drawn) = means.plane, fronts
     accuracy, cents = plane.accuracy(policy), plane.cost(policy)
     most, price = plane.accuracy(best), plane.cost(best)
-    wide, tall = (
-        (max(values) - min(values)) or 1.0
-        for values in ([plane.cost(p) for p in plane.right], [plane.accuracy(p) for p in plane.right])
-    )
     return PolicyPoint(
         policy,
         accuracy,
@@ -263,37 +248,7 @@ def _point(
         drawn,
         accuracy / most - 1 if most else None,
         1 - cents / price if accuracy >= most and price else None,
-        min(math.hypot((cents - plane.cost(p)) / wide, (accuracy - plane.accuracy(p)) / tall) for p in front),
-        _area(plane, [policy]),
-        _collapse(plane, policy),
     )
-
-
-def _area(plane: _Plane, policies: Sequence[str]) -> float:
-    """Area under the accuracy that a budget buys, over the budgets from each task's cheapest policy to its most
-    expensive, divided by their range. Where only each task's cheapest can be paid, it is that one's accuracy."""
-    every = list(plane.right)
-    cheapest = [min(every, key=lambda p, t=task: (plane.cents[p][t], -plane.right[p][t], p)) for task in plane.tasks]  # type: ignore[misc]
-    start = _mean([plane.cents[p][task] for task, p in enumerate(cheapest)])
-    end = _mean([max(plane.cents[p][task] for p in every) for task in plane.tasks])
-    bought = _mean([plane.right[p][task] for task, p in enumerate(cheapest)])
-    area, at = 0.0, start
-    for cost, accuracy in sorted((plane.cost(p), plane.accuracy(p)) for p in policies):
-        area += bought * (cost - at)
-        at, bought = cost, max(bought, accuracy)
-    return (area + bought * (end - at)) / (end - start) if end - start > 1e-12 else bought
-
-
-def _collapse(plane: _Plane, policy: str) -> float:
-    costliest = max(plane.right, key=lambda p: (plane.cost(p), p))
-    others = [p for p in plane.right if p != costliest]
-    lost = 0
-    for task in plane.tasks:
-        best = max(plane.right[p][task] for p in plane.right)
-        only_costliest = all(plane.right[p][task] < best for p in others)
-        cheaper = policy != costliest and plane.cents[policy][task] < plane.cents[costliest][task]
-        lost += not (plane.right[policy][task] >= best and (cheaper or only_costliest))
-    return lost / len(plane.tasks)
 
 
 # -- several trainings of one policy, compared as it -------------------------------------------------------------------

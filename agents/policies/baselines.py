@@ -37,6 +37,7 @@ from toolorchestra.envs.base.random_values import random_value
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.models import Purpose
 from toolorchestra.envs.models.simulated import RESULT_MARK
 from toolorchestra.envs.money.prices import EXPERT, NANO, Tokens, Usage
@@ -130,25 +131,29 @@ def _strength(episode: Episode, offer: Offer, purpose: Purpose) -> float:
 
 
 def always(alias: str) -> Baseline:
-    """Asks the expert behind an alias at once, and hands in what it says: recorded so, each expert is seen alone."""
+    """Asks the expert behind an alias at once, and hands in what it says: recorded so, each expert is seen alone. Where
+    an expert writes the turns of a conversation, it writes them all."""
 
     def rule(episode: Episode) -> str:
-        tool = tool_of(episode, *ANSWER)
+        tool = tool_of(episode, *ANSWER) or next((one for one in episode.world.toolbox if one.offers), None)
         if tool is None or alias not in tool.keys:
             raise ConfigError(no_such("expert to ask", alias, tool.keys if tool is not None else ()))
         submit = tool_of(episode, "submit")
         if submit is not None and uses(episode, tool):
             return render_call(submit.name, {"answer": last_result(episode)})
-        return render_call(tool.name, {"model": alias})
+        return render_call(tool.name, {tool.keyed_by: alias})
 
     return rule
 
 
-def always_refusal(name: str, source: TaskSource) -> str:
-    """Why it cannot play a source's tasks, or ""."""
-    alias = name.removeprefix(PREFIX)
-    tools = source.config.tools if isinstance(source, QaSource) else ()
-    offered = [offer.alias for entry in tools if entry.kind in ANSWER for offer in entry.offers]
+def always_refusal(name: str, factory: EpisodeFactory) -> str:
+    """Why it cannot play a factory's episodes, or ""."""
+    alias, source = name.removeprefix(PREFIX), factory.source
+    if isinstance(source, QaSource):
+        offered = [offer.alias for entry in source.config.tools if entry.kind in ANSWER for offer in entry.offers]
+    else:
+        tools = factory.start(0).episode.world.toolbox
+        offered = [offer.alias for one in tools for offer in one.offers]
     if alias in offered:
         return ""
     return f"policy {name!r} asks one expert for the answer; {no_such('expert to ask', alias, offered)}"

@@ -98,7 +98,7 @@ def playable(name: str, factory: EpisodeFactory) -> str:
     if name == CHAT or name.startswith(NAMED):
         return chat_refusal(name, factory)
     if name.startswith(ALWAYS):
-        return always_refusal(name, factory.source)
+        return always_refusal(name, factory)
     check_name(name)
     return ""
 

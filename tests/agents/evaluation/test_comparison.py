@@ -163,8 +163,6 @@ def test_the_table_by_hand() -> None:
     assert [p.perf_gain for p in made.points] == [pytest.approx(g) for g in (-2 / 3, 0, -1 / 3, -2 / 3)]
     assert [p.cost_save for p in made.points] == [None, 0, None, None]
     # waste: cost 6/8 and accuracy 0 of the ranges; the router's are 2/8 and 1/2, the cheap one's 0 and 0
-    assert points["waste"].pareto_dist == pytest.approx((0.5**2 + 0.5**2) ** 0.5)
-    assert points["router"].pareto_dist == 0
     # oracle: 1 ¢ right, 9 right, 9 right (router 1 is wrong), none: 1 ¢
     assert (made.oracle_accuracy, made.oracle_cents) == (0.75, 5)
     assert (made.trials, made.left_out) == (4, 0)
@@ -228,27 +226,6 @@ def test_trainings_are_one_policy_whose_interval_holds_another_training() -> Non
     assert [p.policy for p in section.front.points] == ["base: cheap", "seed-0: trained"]
     with pytest.raises(ConfigError, match="no policy 'gone'"):
         compare_runs(runs, seeds={"trained": ["trained-0", "gone"]})
-
-
-def test_the_area_by_hand() -> None:
-    made = front_of(TABLE)
-    points = {p.policy: p for p in made.points}
-    # budgets from 1 to 9 ¢; at 1 ¢ a task's cheapest is right in a quarter
-    assert made.nauc == pytest.approx((0.25 * 2 + 0.5 * 6) / 8)
-    assert points["router"].nauc == made.nauc
-    assert points["expensive"].nauc == points["cheap"].nauc == pytest.approx(0.25)
-
-
-def test_the_collapse_by_hand() -> None:
-    points = {p.policy: p for p in front_of(TABLE).points}
-    # expensive is the most expensive. Task 0: cheap was as good. 1: the router paid 9 too, and was as good. 2: waste
-    # was. 3: all were wrong, the others for less
-    assert points["expensive"].collapse == 1.0
-    assert points["cheap"].collapse == 0.5  # wrong in 1 and 2
-    assert points["router"].collapse == 0.5  # 9 ¢ in 1, wrong in 2
-    assert points["waste"].collapse == 0.75
-    only = front_of({"cheap": [(0, 1), (1, 1)], "expensive": [(1, 9), (1, 9)]})
-    assert [p.collapse for p in only.points] == [0.5, 0.5]
 
 
 def test_what_is_not_known_for_one_is_left_out_for_all_and_said() -> None:

@@ -124,6 +124,16 @@ def test_a_recorded_model_is_sent(attempts: str, turns: int) -> None:
     assert all(values)
 
 
+def test_an_expert_may_write_every_turn_of_a_conversation() -> None:
+    made = factory_of("ToolOrchestra/ToolScale-v0", domain="restaurant", level="easy")
+    episodes = [played_by(made, "always:expert-1", seed) for seed in range(4)]
+    for episode in episodes:
+        assert episode.calls == {"expert-1": episode.turn}
+    assert sum(episode.outcome is not None and episode.outcome.value for episode in episodes) >= 3
+    with pytest.raises(ConfigError, match="no expert to ask 'expert-4'; valid: expert-1, expert-2, expert-3"):
+        player("always:expert-4", made)
+
+
 def test_who_cannot_be_asked_is_refused() -> None:
     made = factory_of("ToolOrchestra/HLE-v0")
     said = playable("always:answer-8", made)
