@@ -157,7 +157,6 @@ TABLE: dict[str, Outcomes] = {
 
 def test_the_table_by_hand() -> None:
     made = front_of(TABLE, ["cheap", "expensive"])
-    {p.policy: p for p in made.points}
     assert [(p.accuracy, p.cents) for p in made.points] == [(0.25, 1), (0.75, 9), (0.5, 3), (0.25, 7)]
     assert (made.best_single, made.front) == ("expensive", ["cheap", "router", "expensive"])
     assert [p.perf_gain for p in made.points] == [pytest.approx(g) for g in (-2 / 3, 0, -1 / 3, -2 / 3)]
