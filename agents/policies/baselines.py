@@ -77,21 +77,21 @@ class RandomPolicy:
 
     def _any(self, options: Sequence[Any], wished: Collection[str]) -> Any:
         named = [one for one in options if isinstance(one, str) and one in wished]
-        return self._rng.choice(named if named and self._rng.random() < 0.5 else options)
+        return self._rng.choice(named if 0 < len(named) < len(options) and self._rng.random() < 0.5 else options)
 
 
 def wished_for(episode: Episode) -> Collection[str]:
-    """What a sentence asks to be called: the tools that it names; the cheapest expert of each tool for who wants to
-    save, and the one that answers soonest for who is in a hurry."""
+    """What a sentence asks to be called: the tools that it names; the cheapest expert of each tool, and the tool, for
+    who wants to save, and the one that answers soonest for who is in a hurry."""
     preference, wished = episode.preference, set(episode.preference.tools)
     for tool in episode.world.toolbox:
         named = [offer for offer in tool.offers if offer.alias in wished]
         if named or not tool.offers:
             continue
         if preference.usd >= 1:
-            wished.add(min(tool.offers, key=lambda offer: token_price(episode, offer)).alias)
+            wished |= {tool.name, min(tool.offers, key=lambda offer: token_price(episode, offer)).alias}
         if preference.seconds >= 1:
-            wished.add(min(tool.offers, key=lambda offer: offer.seconds).alias)
+            wished |= {tool.name, min(tool.offers, key=lambda offer: offer.seconds).alias}
     return wished
 
 

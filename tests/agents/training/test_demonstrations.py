@@ -73,6 +73,15 @@ def test_a_random_play_calls_the_cheapest_for_who_wants_to_save_and_the_quickest
     assert (0.6 < least / all_ < 0.8) if measure else (0.2 < least / all_ < 0.45)
 
 
+@pytest.mark.parametrize(("kind", "asks"), [("frugal", True), ("fast", True), ("accurate", False)])
+def test_where_some_tools_have_experts_who_saves_or_hurries_asks_these(kind: str, asks: bool) -> None:
+    """One tool of thirty has them."""
+    factory = factory_of("ToolOrchestra/ToolScale-v0", domain="restaurant", preference=kind, max_turns=12)
+    calls = [played(factory, Wanderer(random.Random(seed)), seed).calls for seed in range(20)]
+    experts = sum(count for one in calls for name, count in one.items() if name.startswith("expert-"))
+    assert (0.4 if asks else 0.0) <= experts / sum(sum(one.values()) for one in calls) < (0.6 if asks else 0.15)
+
+
 def test_where_messages_are_heard_random_plays_say_some() -> None:
     factory = factory_of("ToolOrchestra/ToolScale-v0", max_turns=12)
     said = [m["content"] for m in played(factory, Wanderer(random.Random(3)), 5).messages if m["role"] == "assistant"]
