@@ -77,21 +77,24 @@ class RandomPolicy:
 
     def _any(self, options: Sequence[Any], wished: Collection[str]) -> Any:
         named = [one for one in options if isinstance(one, str) and one in wished]
-        return self._rng.choice(named if 0 < len(named) < len(options) and self._rng.random() < 0.5 else options)
+        return self._rng.choice(named if named and self._rng.random() < 0.5 else options)
 
 
 def wished_for(episode: Episode) -> Collection[str]:
-    """What a sentence asks to be called: the tools that it names; the cheapest expert of each tool, and the tool, for
-    who wants to save, and the one that answers soonest for who is in a hurry."""
+    """What a sentence asks to be called: the tools and experts that it names. Who wants to save, or is in a hurry, asks
+    for each other tool's cheapest expert, or for the soonest; and for these tools, where other tools have no experts
+    and the sentence names none."""
     preference, wished = episode.preference, set(episode.preference.tools)
-    for tool in episode.world.toolbox:
-        named = [offer for offer in tool.offers if offer.alias in wished]
-        if named or not tool.offers:
-            continue
+    tools = list(episode.world.toolbox)
+    offering = [tool for tool in tools if tool.offers]
+    others = [tool for tool in offering if not any(offer.alias in wished for offer in tool.offers)]
+    for tool in others:
         if preference.usd >= 1:
-            wished |= {tool.name, min(tool.offers, key=lambda offer: token_price(episode, offer)).alias}
+            wished.add(min(tool.offers, key=lambda offer: token_price(episode, offer)).alias)
         if preference.seconds >= 1:
-            wished |= {tool.name, min(tool.offers, key=lambda offer: offer.seconds).alias}
+            wished.add(min(tool.offers, key=lambda offer: offer.seconds).alias)
+    if len(others) == len(offering) < len(tools) and max(preference.usd, preference.seconds) >= 1:
+        wished.update(tool.name for tool in offering)
     return wished
 
 
