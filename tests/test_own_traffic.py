@@ -69,12 +69,12 @@ def asked(row: EvaluationRow) -> str:
 
 def test_the_fit_finds_the_known_skills_again(walk: Path) -> None:
     found = recovered(read_fit(walk / "fit.json"), load_experts(walk / "truth.json"))
-    same = [one for one in found if not one.what.startswith("seconds")]  # those are of this machine's clock
+    same = [one for one in found if not one.fact.startswith("seconds")]  # those are of this machine's clock
     assert len(same) == 2 + 4 + 9
     said = "; ".join(
-        f"{one.what}: {one.recorded:g} not in {one.low:g} to {one.high:g}" for one in same if not one.covered
+        f"{one.fact}: {one.recorded:g} not in {one.low:g} to {one.high:g}" for one in same if not one.inside
     )
-    print(f"{sum(one.covered for one in same)} of {len(same)} covered; {said}")
+    print(f"{sum(one.inside for one in same)} of {len(same)} covered; {said}")
     assert coverage(same) >= LEAST_COVERED, said
 
 
@@ -82,7 +82,7 @@ def test_other_skills_would_not_be_found(walk: Path) -> None:
     known = load_experts(walk / "truth.json")
     names = list(known)
     turned = {name: known[other] for name, other in zip(names, [*names[1:], names[0]], strict=True)}
-    skills = [one for one in recovered(read_fit(walk / "fit.json"), turned) if one.what.startswith("skill")]
+    skills = [one for one in recovered(read_fit(walk / "fit.json"), turned) if one.fact.startswith("skill")]
     assert coverage(skills) < 0.5
 
 

@@ -70,7 +70,7 @@ def trajectories(folder: Path) -> list[dict[str, Any]]:
 
 def test_rated_traffic_finds_the_known_skills_again(walk: Walked) -> None:
     found = recovered(read_fit(walk.folder / "fit.json"), load_experts(walk.folder / "truth.json"))
-    same = [one for one in found if not one.what.startswith("seconds")]  # those are of this machine's clock
+    same = [one for one in found if not one.fact.startswith("seconds")]  # those are of this machine's clock
     assert len(same) == 2 + 4 + 9
     assert coverage(same) >= LEAST_COVERED
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from toolorchestra.agents.calibration.experts_file import SUBJECTS
 from toolorchestra.agents.calibration.experts_fit import FitFile
+from toolorchestra.agents.calibration.goodness import Compared
 from toolorchestra.envs.models.simulated import Law, Skill
 from toolorchestra.envs.outcomes.table import Outcomes, OutcomesBuilder
 
@@ -67,30 +67,17 @@ def drawn(truth: Truth, seed: int = 0, *, named: bool = True) -> Outcomes:
     return made.made()
 
 
-class Foretold(NamedTuple):
-    """A known number, and the interval that a fit gives it."""
-
-    what: str
-    recorded: float
-    low: float
-    high: float
-
-    @property
-    def covered(self) -> bool:
-        return self.low <= self.recorded <= self.high
-
-
-def coverage(foretold: Sequence[Foretold]) -> float:
+def coverage(found: Sequence[Compared]) -> float:
     """The share of numbers that lie in their intervals."""
-    return sum(one.covered for one in foretold) / len(foretold) if foretold else float("nan")
+    return sum(one.inside for one in found) / len(found) if found else float("nan")
 
 
-def recovered(fit: FitFile, known: Mapping[str, Skill]) -> list[Foretold]:
+def recovered(fit: FitFile, known: Mapping[str, Skill]) -> list[Compared]:
     """Each number that fit and experts both have. Levels are no part of it: they are the same for all here."""
     return [*_shared(fit, next(iter(known.values())).law), *_skills(fit, known)]
 
 
-def _shared(fit: FitFile, law: Law) -> Iterator[Foretold]:
+def _shared(fit: FitFile, law: Law) -> Iterator[Compared]:
     numbers = {"task_sd": law.task, "pair_sd": law.pair}
     for measure, spread in (("tokens", law.tokens), ("seconds", law.seconds)):
         for name, value in spread._asdict().items():
@@ -98,11 +85,11 @@ def _shared(fit: FitFile, law: Law) -> Iterator[Foretold]:
     for name, value in numbers.items():
         interval = fit.told["shared"].get(name)
         if interval is not None:
-            yield Foretold(name, value, *interval[1:])
+            yield Compared(name, value, interval[0], *interval[1:])
 
 
-def _skills(fit: FitFile, known: Mapping[str, Skill]) -> Iterator[Foretold]:
+def _skills(fit: FitFile, known: Mapping[str, Skill]) -> Iterator[Compared]:
     for model, one in fit.models.items():
         for family, ends in (one.get("skill ends") or {}).items():
             if model in known and family in SUBJECTS and ends is not None and all(map(math.isfinite, ends)):
-                yield Foretold(f"skill of {model} in {family}", known[model].answering[family], *ends)
+                yield Compared(f"skill of {model} in {family}", known[model].answering[family], sum(ends) / 2, *ends)

@@ -159,4 +159,4 @@ def known() -> dict[str, Skill]:
 def test_known_numbers_lie_in_their_intervals(found: FitFile, known: dict[str, Skill]) -> None:
     told = recovered(found, known)
     assert len(told) == 2 + 2 * 4 + 3 * 3
-    assert coverage(told) >= 0.8, [one for one in told if not one.covered]
+    assert coverage(told) >= 0.8, [one for one in told if not one.inside]
