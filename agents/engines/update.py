@@ -42,7 +42,7 @@ MOST_PADDING = 0.05
 """Share of a large model's batch that is padding: beyond it the shorter sequences get a batch of their own."""
 MOST_PADDING_OF_SMALL = 0.1
 """Share of padding in the batch of a small model, for which one more pass costs more than some padding."""
-LEAST_SHARED = 64
+LEAST_SHARED = 32
 """Tokens in common below which it is not worth two passes."""
 
 
@@ -195,20 +195,27 @@ class PolicyUpdate:
         gradients too."""
         longest = max(len(d.tokens) for d in batch)
         width = rounded_up(longest) if self._few_widths else longest
-        padding = [width - len(d.tokens) for d in batch]
-        rows = zip(batch, padding, strict=True)
-        tokens = torch.tensor([[*d.tokens, *[0] * more] for d, more in rows], device=self._device)
-        rows = zip(batch, padding, strict=True)
-        places = torch.tensor([[*d.mask, *[False] * more] for d, more in rows], device=self._device)
+        numbers: dict[tuple[Any, ...], int] = {}
+        of = [numbers.setdefault((*d.tokens, *d.mask), len(numbers)) for d in batch]
+        rows = [batch[of.index(number)] for number in range(len(numbers))]  # equal sequences are run once
+        tokens = self._wide([d.tokens for d in rows], width)
+        places = self._wide([d.mask for d in rows], width)
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        common = run_once(batch, self._long_prompts) if self._shares else 0
+        common = run_once(rows, self._long_prompts) if self._shares else 0
         way = getattr(base, "scored", None) or partial(scored, base)
-        return *way(tokens, places, common, temperature, learnt=learnt), places
+        found = way(tokens, places, common, temperature, learnt=learnt)
+        if len(rows) == len(batch):
+            return *found, places
+        counts = [sum(d.mask) for d in rows]
+        logprobs, entropies = ([torch.split(one, counts)[n] for n in of] for one in found)
+        return torch.cat(logprobs), torch.cat(entropies), self._wide([d.mask for d in batch], width)
 
     def _picked(self, rows: Sequence[Sequence[float]], places: Tensor) -> Tensor:
-        width = places.shape[1]
-        full = torch.tensor([[*r, *[0.0] * (width - len(r))] for r in rows], device=self._device)
-        return full[:, 1:][places[:, 1:]]
+        return self._wide(rows, places.shape[1])[:, 1:][places[:, 1:]]
+
+    def _wide(self, rows: Sequence[Sequence[float]], width: int) -> Tensor:
+        """Rows of one width, zeros behind what is shorter."""
+        return torch.tensor([[*row, *[type(row[0])(0)] * (width - len(row))] for row in rows], device=self._device)
 
     def state(self) -> Mapping[str, Any]:
         """The state of the optimiser, and how many steps in a row had no finite gradient, for a checkpoint."""
@@ -255,11 +262,11 @@ def _head(head: Any, hidden: Tensor, drawn: Tensor, temperature: float, *, learn
 
 
 def can_share(model: Any) -> bool:
-    """Whether a prompt is run once for several sequences: of a large model, all of whose blocks see all of it."""
+    """Whether a prompt is run once for several sequences: of a model all of whose blocks see all of it."""
     config = model.config
     plain = set(getattr(config, "layer_types", None) or ("full_attention",)) == {"full_attention"}
     torchs = getattr(config, "_attn_implementation", "sdpa") == "sdpa"  # others take other masks
-    return config.model_type in KNOWN and plain and torchs and is_large(model)
+    return config.model_type in KNOWN and plain and torchs
 
 
 def is_large(model: Any) -> bool:
@@ -274,7 +281,7 @@ def batches(
     padding; where `share`, those that begin alike, whose beginning counts once, however much is padded behind it; with
     `long_prompts` where it is half of them. Those without a token that counts are left out."""
     learnt = [d for d in data if any(d.mask)]
-    groups = alike(learnt) if share else [[d] for d in learnt]
+    groups = alike(learnt, long_prompts=long_prompts) if share else [[d] for d in learnt]
     alone = [group[0] for group in groups if len(group) == 1]
     together = [group for group in groups if len(group) > 1]
     worth = partial(run_once, long_prompts=long_prompts) if share else lambda _: 0
@@ -304,11 +311,14 @@ def padded(batch: Sequence[Datum]) -> int:
     return len(batch) * max((len(d.tokens) for d in batch), default=0)
 
 
-def alike(data: Sequence[Datum]) -> list[list[Datum]]:
-    """Groups of those that have at least half of their tokens in common with the first."""
+def alike(data: Sequence[Datum], *, long_prompts: bool) -> list[list[Datum]]:
+    """Groups of those that have at least half of their tokens in common with the first; or all of their prompt, where
+    a prompt need not be long to pay."""
     groups: list[list[Datum]] = []
     for d in sorted(data, key=lambda d: list(d.tokens)):
-        if groups and run_once([groups[-1][0], d], long_prompts=True):
+        pair = [groups[-1][0], d] if groups else []
+        same = not long_prompts and pair and shared(pair) + 1 == list(d.mask).index(True)
+        if pair and run_once(pair, long_prompts=not same):
             groups[-1].append(d)
         else:
             groups.append([d])

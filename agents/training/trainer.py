@@ -69,7 +69,7 @@ def _reinforce(run: TrainingRun) -> None:
     """All steps that are left, or those until the run is to stop."""
     config = run.config
     if run.step == 0 and not run.stopping:
-        _evaluate(run)
+        evaluate(run)
     if run.ahead:
         run.ahead.publish(run.step)
     progress, stopping = Progress(config.steps, run.step), run.stopping
@@ -78,7 +78,7 @@ def _reinforce(run: TrainingRun) -> None:
         run.step += 1
         last = run.step == config.steps
         if run.step % config.evaluate_every == 0 or last:
-            _evaluate(run)
+            evaluate(run)
         stopping = run.stopping  # looked at once: a step that is the last one is saved
         if run.step % config.save_every == 0 or last or stopping or run.best_step == run.step:
             run.save()
@@ -124,7 +124,10 @@ def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
     share = run.step / max(1, config.steps - 1)
     rate = config.learning_rate * (config.final_learning_rate / config.learning_rate) ** share
     size = -(-len(data) // config.updates)
-    shuffled = rng.sample(data, len(data))
+    by_prompt: dict[tuple[int, ...], list[Datum]] = {}
+    for d in data:
+        by_prompt.setdefault(tuple(d.tokens[: list(d.mask).index(True)]), []).append(d)
+    shuffled = [d for some in rng.sample([*by_prompt.values()], len(by_prompt)) for d in some]
     steps = [run.engine.train(shuffled[i : i + size], run.loss, rate) for i in range(0, len(data), max(1, size))]
     if not steps:
         return {"learning_rate": rate}
@@ -136,7 +139,8 @@ def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
 # -- evaluation --------------------------------------------------------------------------------------------------------
 
 
-def _evaluate(run: TrainingRun) -> None:
+def evaluate(run: TrainingRun) -> None:
+    """Play the held-out tasks with the averaged weights, and write down how it went; the best step is kept in mind."""
     evaluating = run.rollouts.with_params(rollout_params(run.config, run.config.evaluation_temperature))
     with run.ahead.paused() if run.ahead else nullcontext(), run.engine.averaged():
         evaluation = run.held_out.evaluate(evaluating)

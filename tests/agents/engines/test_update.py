@@ -72,7 +72,10 @@ def test_a_common_prompt_is_run_once_and_the_gradient_is_the_same(
 
 def test_what_is_kept_apart() -> None:
     """Sequences with little in common, and a batch is bounded by what is run."""
-    assert sorted(map(len, alike([*GROUPS, *OTHERS]))) == [1, 1, 1, 1, 4, 4]
+    assert sorted(map(len, alike([*GROUPS, *OTHERS], long_prompts=True))) == [1, 1, 1, 1, 4, 4]
+    long = [sequence(40, 200 + n, n) for n in range(3)]  # a prompt of a sixth, in common
+    assert len(alike(long, long_prompts=True)) == 3
+    assert len(alike(long, long_prompts=False)) == 1
     assert shared(GROUPS[:4]) == 89  # the last token of the prompt is needed: the first sampled one follows it
     got = list(batches([*GROUPS, *OTHERS], 160, share=True))
     assert sorted(id(d) for b in got for d in b) == sorted(id(d) for d in [*GROUPS, *OTHERS])
@@ -104,13 +107,10 @@ def test_on_a_gpu_a_prompt_is_run_once_where_it_is_half_of_all(monkeypatch: pyte
         assert torch.allclose(left, right, atol=1e-5, rtol=1e-3)
 
 
-def test_what_shares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model whose time goes into overhead, blocks that see a part, other kernels, other models."""
+def test_what_shares_nothing() -> None:
+    """Blocks that see a part, other kernels, other models."""
     made = engine()
     assert can_share(made.model)
-    monkeypatch.setattr(update, "LEAST_PARAMETERS", 10**6)
-    assert not can_share(made.model)
-    monkeypatch.setattr(update, "LEAST_PARAMETERS", 0)
     for name, other in (("model_type", "mamba"), ("layer_types", ["sliding_attention", "full_attention"])):
         config = made.model.config
         usual = getattr(config, name)
