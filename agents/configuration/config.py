@@ -169,7 +169,7 @@ class TrainConfig:
     evaluation does. The paper has none; without them a group of like rollouts is spread over the whole scale, and a
     cheap gamble looks better than it is."""
     updates: int = 1
-    """Optimiser steps that one step's rollouts are split over; the clip bounds what the later ones may do."""
+    """Optimiser steps that one step's groups are split over; the clip bounds what the later ones may do."""
     learning_rate: float = 1e-3
     """The learning rate at the first step."""
     final_learning_rate: float = 1e-4

@@ -68,6 +68,11 @@ class Datum:
     mask: Sequence[bool]
     """Whether the loss looks at a token: at what was sampled, and not at prompts and results."""
 
+    @property
+    def begins(self) -> int:
+        """The place of the first token that the loss looks at; the end where there is none."""
+        return next((place for place, counts in enumerate(self.mask) if counts), len(self.mask))
+
 
 Kind = Literal["ppo", "cross_entropy"]
 
@@ -85,7 +90,7 @@ class LossParams:
     kl_weight: float = 0.0
     """The weight of the KL to the reference model in the loss; 0 leaves it out."""
     entropy_weight: float = 0.0
-    """The weight of the entropy bonus in the loss. It keeps the choices varied."""
+    """The weight of the entropy bonus in the loss, which keeps choices varied. In a run it falls as the rate does."""
     temperature: float = 1.0
     """The temperature at which the data were sampled: log-probabilities are of that distribution."""
 

@@ -198,8 +198,8 @@ class PolicyUpdate:
         numbers: dict[tuple[Any, ...], int] = {}
         of = [numbers.setdefault((*d.tokens, *d.mask), len(numbers)) for d in batch]
         rows = [batch[of.index(number)] for number in range(len(numbers))]  # equal sequences are run once
-        tokens = self._wide([d.tokens for d in rows], width)
-        places = self._wide([d.mask for d in rows], width)
+        tokens = self._wide([d.tokens for d in rows], width, 0)
+        places = self._wide([d.mask for d in rows], width, False)
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         common = run_once(rows, self._long_prompts) if self._shares else 0
         way = getattr(base, "scored", None) or partial(scored, base)
@@ -208,14 +208,14 @@ class PolicyUpdate:
             return *found, places
         counts = [sum(d.mask) for d in rows]
         logprobs, entropies = ([torch.split(one, counts)[n] for n in of] for one in found)
-        return torch.cat(logprobs), torch.cat(entropies), self._wide([d.mask for d in batch], width)
+        return torch.cat(logprobs), torch.cat(entropies), self._wide([d.mask for d in batch], width, False)
 
     def _picked(self, rows: Sequence[Sequence[float]], places: Tensor) -> Tensor:
-        return self._wide(rows, places.shape[1])[:, 1:][places[:, 1:]]
+        return self._wide(rows, places.shape[1], 0.0)[:, 1:][places[:, 1:]]
 
-    def _wide(self, rows: Sequence[Sequence[float]], width: int) -> Tensor:
-        """Rows of one width, zeros behind what is shorter."""
-        return torch.tensor([[*row, *[type(row[0])(0)] * (width - len(row))] for row in rows], device=self._device)
+    def _wide(self, rows: Sequence[Sequence[float]], width: int, filler: float) -> Tensor:
+        """Rows of one width, filled up where they are shorter."""
+        return torch.tensor([[*row, *[filler] * (width - len(row))] for row in rows], device=self._device)
 
     def state(self) -> Mapping[str, Any]:
         """The state of the optimiser, and how many steps in a row had no finite gradient, for a checkpoint."""
@@ -317,7 +317,7 @@ def alike(data: Sequence[Datum], *, long_prompts: bool) -> list[list[Datum]]:
     groups: list[list[Datum]] = []
     for d in sorted(data, key=lambda d: list(d.tokens)):
         pair = [groups[-1][0], d] if groups else []
-        same = not long_prompts and pair and shared(pair) + 1 == list(d.mask).index(True)
+        same = not long_prompts and pair and shared(pair) + 1 == d.begins
         if pair and run_once(pair, long_prompts=not same):
             groups[-1].append(d)
         else:
@@ -335,7 +335,7 @@ def run_once(batch: Sequence[Datum], long_prompts: bool) -> int:
 
 def shared(batch: Sequence[Datum]) -> int:
     """How many tokens all of them begin with, before the token whose successor is the first that counts."""
-    most = min(list(d.mask).index(True) - 1 for d in batch)
+    most = min(d.begins - 1 for d in batch)
     first, most = batch[0].tokens, max(most, 0)
     for d in batch[1:]:
         most = next((i for i in range(most) if d.tokens[i] != first[i]), most)
