@@ -68,11 +68,6 @@ class Datum:
     mask: Sequence[bool]
     """Whether the loss looks at a token: at what was sampled, and not at prompts and results."""
 
-    @property
-    def begins(self) -> int:
-        """The place of the first token that the loss looks at; the end where there is none."""
-        return next((place for place, counts in enumerate(self.mask) if counts), len(self.mask))
-
 
 Kind = Literal["ppo", "cross_entropy"]
 

@@ -317,7 +317,7 @@ def alike(data: Sequence[Datum], *, long_prompts: bool) -> list[list[Datum]]:
     groups: list[list[Datum]] = []
     for d in sorted(data, key=lambda d: list(d.tokens)):
         pair = [groups[-1][0], d] if groups else []
-        same = not long_prompts and pair and shared(pair) + 1 == d.begins
+        same = not long_prompts and pair and shared(pair) + 1 == list(d.mask).index(True)
         if pair and run_once(pair, long_prompts=not same):
             groups[-1].append(d)
         else:
@@ -335,7 +335,7 @@ def run_once(batch: Sequence[Datum], long_prompts: bool) -> int:
 
 def shared(batch: Sequence[Datum]) -> int:
     """How many tokens all of them begin with, before the token whose successor is the first that counts."""
-    most = min(d.begins - 1 for d in batch)
+    most = min(list(d.mask).index(True) - 1 for d in batch)
     first, most = batch[0].tokens, max(most, 0)
     for d in batch[1:]:
         most = next((i for i in range(most) if d.tokens[i] != first[i]), most)

@@ -131,7 +131,7 @@ def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
     size = -(-len(data) // config.updates)
     by_prompt: dict[tuple[int, ...], list[Datum]] = {}
     for d in data:
-        by_prompt.setdefault(tuple(d.tokens[: d.begins]), []).append(d)
+        by_prompt.setdefault(tuple(d.tokens[: (*d.mask, True).index(True)]), []).append(d)
     shuffled = [d for some in rng.sample([*by_prompt.values()], len(by_prompt)) for d in some]
     steps = [run.engine.train(shuffled[i : i + size], loss, rate) for i in range(0, len(data), max(1, size))]
     if not steps:

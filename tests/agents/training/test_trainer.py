@@ -8,9 +8,11 @@ import json
 import re
 import shutil
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium as gym
 import pytest
@@ -28,7 +30,7 @@ from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.reports.training_report import write_report
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, training_batch
 from toolorchestra.agents.rollouts.rollout import RolloutParams, factory_of
-from toolorchestra.agents.training import checkpoint, training_run, warmstart
+from toolorchestra.agents.training import checkpoint, trainer, training_run, warmstart
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.trainer import collect_groups, train
@@ -342,3 +344,29 @@ def test_numbers_that_make_no_sense_are_refused(setting: str, says: str, capsys:
     name, _, text = setting.partition("=")
     assert train_command([f"--{name.replace('_', '-')}={text}"]) == 2
     assert re.search(says, capsys.readouterr().err)
+
+
+def test_optimiser_steps_take_whole_groups_while_the_rate_and_the_bonus_for_entropy_fall_together() -> None:
+    given: list[tuple[Sequence[Datum], LossParams, float]] = []
+
+    def heard(data: Sequence[Datum], loss: LossParams, rate: float) -> dict[str, float]:
+        given.append((data, loss, rate))
+        return {"loss": 0.0}
+
+    config = replace(COLD, steps=3, updates=2, learning_rate=1e-2, final_learning_rate=1e-4)
+    engine = SimpleNamespace(train=heard)
+    data = [
+        Datum([prompt, 7, play], [0.0] * 3, [1.0] * 3, [False, False, True])
+        for play in range(3)
+        for prompt in (1, 2, 3, 4)
+    ]
+    for step in range(3):
+        trainer._learn(
+            SimpleNamespace(config=config, step=step, loss=LossParams(entropy_weight=0.5), engine=engine), data
+        )  # type: ignore[arg-type]
+    assert [rate for _, _, rate in given] == pytest.approx([1e-2, 1e-2, 1e-3, 1e-3, 1e-4, 1e-4])
+    assert [loss.entropy_weight for _, loss, _ in given] == pytest.approx([0.5, 0.5, 0.05, 0.05, 0.005, 0.005])
+    for first, second in zip(given[::2], given[1::2], strict=True):
+        prompts = [{d.tokens[0] for d in part} for part, _, _ in (first, second)]
+        assert [len(first[0]), len(second[0])] == [6, 6]
+        assert not prompts[0] & prompts[1]
