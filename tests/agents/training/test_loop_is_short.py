@@ -1,11 +1,13 @@
 """How much a reader of one step of reinforcement learning has to read: at most 600 lines in 6 files.
 
 What is counted: every function under agents/ that take_step runs, from its def (with its docstring) to its end, in
-whatever file it stands. What only declares (data classes with what they check, constants, imports) is not counted. There is no list of files
-that are left out. What a step only calls, behind a protocol, is not run here at all; stand-ins take its place:
+whatever file it stands. What only declares (data classes with what they check, constants, imports) is not counted.
+There is no list of files that are left out. What a step only calls, behind a protocol, is not run here at all, and
+stand-ins take its place:
 
 - the sampler: it says fixed turns;
 - the tokenizer with its chat template (ChatTemplate's render, encode and decode): each character is a token;
+- a prompt is run with each of its plays and not once for all, which gives the same gradient for more work;
 - the log of a step, with the stopwatch of its rollouts: nothing is written.
 
 The episode, its tools and its bills are in envs/ and not counted. No baseline plays, and no rollout is recorded.
@@ -143,6 +145,7 @@ def test_a_step_takes_six_files_and_at_most_600_lines(tmp_path: Path, monkeypatc
     monkeypatch.setattr(run.chat, "decode", lambda ids: "".join(map(chr, ids)))
     monkeypatch.setattr(run.rollouts, "engine", Scripted())
     monkeypatch.setattr(run.engine, "sampler", Scripted())
+    monkeypatch.setattr(run.engine._update, "_shares", False)
     stopwatch = SimpleNamespace(tokenisation=nullcontext(), sampling=nullcontext(), tools=nullcontext())
     monkeypatch.setattr(run.rollouts, "split", stopwatch)
     learned: list[Mapping[str, float]] = []
