@@ -125,7 +125,6 @@ PRESETS: Mapping[str, TrainConfig] = {
         updates=8,
         learning_rate=3e-3,
         final_learning_rate=2e-4,
-        loss=LossParams(entropy_weight=0.006),
         average=0.98,
         # An episode takes about a hundred tokens: one that reaches 256 goes round in circles, and is taught against.
         advantage=AdvantageParams(unreadable="wrong", least_spread=0.0, count_context_cuts=True),

@@ -85,7 +85,8 @@ class LossParams:
     kl_weight: float = 0.0
     """The weight of the KL to the reference model in the loss; 0 leaves it out."""
     entropy_weight: float = 0.0
-    """The weight of the entropy bonus in the loss, which keeps choices varied. In a run it falls as the rate does."""
+    """The weight of the entropy bonus in the loss. It keeps the choices varied, and random words before a call earn it
+    too."""
     temperature: float = 1.0
     """The temperature at which the data were sampled: log-probabilities are of that distribution."""
 

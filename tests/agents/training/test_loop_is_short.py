@@ -1,7 +1,7 @@
 """How much a reader of one step of reinforcement learning has to read: at most 600 lines in 6 files.
 
 What is counted: every function under agents/ that take_step runs, from its def (with its docstring) to its end, in
-whatever file it stands. What only declares (data classes with what they check, constants, imports) is not counted.
+whatever file it stands. What only declares (data classes, constants, imports) is not counted.
 There is no list of files that are left out. What a step only calls, behind a protocol, is not run here at all, and
 stand-ins take its place:
 
@@ -61,7 +61,7 @@ def watched() -> Iterator[set[CodeType]]:
     ran: set[CodeType] = set()
 
     def hear(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_name != "__post_init__":
+        if event == "call":
             ran.add(frame.f_code)
 
     threading.setprofile(hear)

@@ -346,11 +346,11 @@ def test_numbers_that_make_no_sense_are_refused(setting: str, says: str, capsys:
     assert re.search(says, capsys.readouterr().err)
 
 
-def test_optimiser_steps_take_whole_groups_while_the_rate_and_the_bonus_for_entropy_fall_together() -> None:
-    given: list[tuple[Sequence[Datum], LossParams, float]] = []
+def test_optimiser_steps_take_whole_groups_at_a_falling_rate() -> None:
+    given: list[tuple[Sequence[Datum], float]] = []
 
-    def heard(data: Sequence[Datum], loss: LossParams, rate: float) -> dict[str, float]:
-        given.append((data, loss, rate))
+    def heard(data: Sequence[Datum], _: LossParams, rate: float) -> dict[str, float]:
+        given.append((data, rate))
         return {"loss": 0.0}
 
     config = replace(COLD, steps=3, updates=2, learning_rate=1e-2, final_learning_rate=1e-4)
@@ -361,12 +361,9 @@ def test_optimiser_steps_take_whole_groups_while_the_rate_and_the_bonus_for_entr
         for prompt in (1, 2, 3, 4)
     ]
     for step in range(3):
-        trainer._learn(
-            SimpleNamespace(config=config, step=step, loss=LossParams(entropy_weight=0.5), engine=engine), data
-        )  # type: ignore[arg-type]
-    assert [rate for _, _, rate in given] == pytest.approx([1e-2, 1e-2, 1e-3, 1e-3, 1e-4, 1e-4])
-    assert [loss.entropy_weight for _, loss, _ in given] == pytest.approx([0.5, 0.5, 0.05, 0.05, 0.005, 0.005])
+        trainer._learn(SimpleNamespace(config=config, step=step, loss=LossParams(), engine=engine), data)  # type: ignore[arg-type]
+    assert [rate for _, rate in given] == pytest.approx([1e-2, 1e-2, 1e-3, 1e-3, 1e-4, 1e-4])
     for first, second in zip(given[::2], given[1::2], strict=True):
-        prompts = [{d.tokens[0] for d in part} for part, _, _ in (first, second)]
+        prompts = [{d.tokens[0] for d in part} for part, _ in (first, second)]
         assert [len(first[0]), len(second[0])] == [6, 6]
         assert not prompts[0] & prompts[1]
