@@ -171,8 +171,8 @@ class PolicyUpdate:
         if loss.kl_weight:
             reference = self._reference.ask(lambda model: self.score(model, batch, loss.temperature)[0])
         new, entropy, places = self.score(self._model, batch, loss.temperature, learnt=loss.entropy_weight > 0)
-        old = self._picked([d.logprobs for d in batch], places)
-        advantage = self._picked([d.advantages for d in batch], places)
+        given = ([d.logprobs for d in batch], [d.advantages for d in batch])
+        old, advantage = (self._wide(rows, places.shape[1], 0.0)[:, 1:][places[:, 1:]] for rows in given)
         losses = token_losses(new, old, advantage, loss) - loss.entropy_weight * entropy
         sums = {"entropy": float(entropy.detach().sum())}
         if reference is not None:
@@ -191,30 +191,22 @@ class PolicyUpdate:
     def score(
         self, model: Any, batch: Sequence[Datum], temperature: float, *, learnt: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities and entropies at the tokens that count, and where these are. `learnt`: the entropies have
-        gradients too."""
+        """Log-probabilities and entropies (`learnt` with gradients) at the tokens that count, and where these are."""
         longest = max(len(d.tokens) for d in batch)
         width = rounded_up(longest) if self._few_widths else longest
-        numbers: dict[tuple[Any, ...], int] = {}
-        of = [numbers.setdefault((*d.tokens, *d.mask), len(numbers)) for d in batch]
-        rows = [batch[of.index(number)] for number in range(len(numbers))]  # equal sequences are run once
-        tokens = self._wide([d.tokens for d in rows], width, 0)
-        places = self._wide([d.mask for d in rows], width, False)
+        keys = [(*d.tokens, *d.mask) for d in batch]
+        rows = dict(zip(keys, batch, strict=True))  # equal sequences are run once
+        tokens = self._wide([d.tokens for d in rows.values()], width, 0)
+        places = self._wide([d.mask for d in rows.values()], width, False)
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        common = run_once(rows, self._long_prompts) if self._shares else 0
+        common = run_once([*rows.values()], self._long_prompts) if self._shares else 0
         way = getattr(base, "scored", None) or partial(scored, base)
-        found = way(tokens, places, common, temperature, learnt=learnt)
-        if len(rows) == len(batch):
-            return *found, places
-        counts = [sum(d.mask) for d in rows]
-        logprobs, entropies = ([torch.split(one, counts)[n] for n in of] for one in found)
-        return torch.cat(logprobs), torch.cat(entropies), self._wide([d.mask for d in batch], width, False)
-
-    def _picked(self, rows: Sequence[Sequence[float]], places: Tensor) -> Tensor:
-        return self._wide(rows, places.shape[1], 0.0)[:, 1:][places[:, 1:]]
+        found, counts = way(tokens, places, common, temperature, learnt=learnt), places[:, 1:].sum(1).tolist()
+        parts = (dict(zip(rows, torch.split(one, counts), strict=True)) for one in found)
+        logprobs, entropies = (torch.cat([part[key] for key in keys]) for part in parts)
+        return logprobs, entropies, self._wide([d.mask for d in batch], width, False)
 
     def _wide(self, rows: Sequence[Sequence[float]], width: int, filler: float) -> Tensor:
-        """Rows of one width, filled up where they are shorter."""
         return torch.tensor([[*row, *[filler] * (width - len(row))] for row in rows], device=self._device)
 
     def state(self) -> Mapping[str, Any]:

@@ -117,9 +117,8 @@ def collect_groups(run: TrainingRun) -> list[Group]:
 
 
 def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
-    """The optimiser steps of one step's data, which is dealt out by groups, since these share their prompt. Gives the
-    mean of their metrics; what compares the trainer with the sampler is the first one's, which saw the sampler's own
-    weights."""
+    """The optimiser steps of one step's data, each over whole groups, which share a prompt. Gives the means of their
+    metrics; what compares trainer and sampler is the first one's, which saw the sampler's own weights."""
     config = run.config
     rng = random.Random(seed_of(config.seed, run.step, "updates"))
     share = run.step / max(1, config.steps - 1)
