@@ -102,7 +102,7 @@ def take_step(run: TrainingRun, search: Any, weights: Weights) -> str:
 
 
 def evolve(run: TrainingRun, step_size: float) -> None:
-    """Take all steps, and save the last."""
+    """Take all steps; save the start, the best and the last."""
     with warnings.catch_warnings(action="ignore"):  # it warns where matplotlib, which is not used, is not there
         import cma
 
@@ -116,13 +116,15 @@ def evolve(run: TrainingRun, step_size: float) -> None:
     search = cma.CMAEvolutionStrategy(np.zeros(weights.count), step_size, options)
     say(f"{weights.count:,} weights evolve, {run.config.rollouts} candidates a step on {run.config.groups} tasks each")
     evaluate(run)
+    run.save()
     while run.step < run.config.steps:
         line = take_step(run, search, weights)
         run.step += 1
         say(f"{run.step}/{run.config.steps} {line}, step size {search.sigma:.2f}")
         if run.step % run.config.evaluate_every == 0 or run.step == run.config.steps:
             evaluate(run)
-    run.save()
+        if run.best_step == run.step or run.step == run.config.steps:
+            run.save()
 
 
 def settings_of(start: Path, given: argparse.Namespace) -> TrainConfig:
