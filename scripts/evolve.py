@@ -138,6 +138,7 @@ def settings_of(start: Path, given: argparse.Namespace) -> TrainConfig:
         warm_start=replace(found.warm_start, steps=0),
         algorithm=f"{Path(__file__).stem}:{SepCmaEs.__name__}",
         average=0.0,
+        temperature=found.evaluation_temperature,  # candidates explore by their weights
         steps=given.steps,
         groups=given.tasks,
         rollouts=given.candidates,
