@@ -282,11 +282,13 @@ class LocalEngine:
         self._update.helpers = helpers
 
     def gradient(
-        self, snapshot: bytes, batches: Sequence[list[Datum]], loss: LossParams, total: int
+        self, snapshot: bytes, batches: Sequence[list[Datum]], loss: LossParams, total: int, referred_to: bytes = b""
     ) -> tuple[bytes, dict[str, float]]:
         """The gradient of these weights over some batches of a step with `total` tokens that count, and what they
-        tell: a helper's part."""
+        tell: a helper's part. A KL term refers to those other weights."""
         self.adopt(snapshot)
+        if referred_to:
+            self._reference.refer_to(from_bytes(referred_to, self.trained))
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         sums = self._update.gradient(batches, loss, total)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -68,10 +68,11 @@ def spoken_of(tokenizer: PreTrainedTokenizerFast) -> Mapping[int, int]:
 def build_model(
     vocabulary: int, hidden: int = 96, layers: int = 3, seed: int = 0, tokenizer: PreTrainedTokenizerFast | None = None
 ) -> PreTrainedModel:
-    """A randomly initialised Qwen3 of this shape, in float32. With its tokenizer, tokens that are numbers begin as
-    waves of their logarithm: near prices look alike, so that what is learnt of one holds for the next. And names that a
-    space stands before begin as the names alone and a mark that all of them share: what is learnt of one that the user
-    asks for holds for the others."""
+    """A randomly initialised Qwen3 of this shape, in float32. With its tokenizer, tokens that are numbers are waves of
+    their logarithm, and stay so: near prices look alike, so that what is learnt of one holds for the next. The head
+    then has weights of its own, for it pushes away what is never said. And names that a space stands before begin as
+    the names alone and a mark that all of them share: what is learnt of one that the user asks for holds for the
+    others."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -84,7 +85,7 @@ def build_model(
         num_key_value_heads=2,
         head_dim=hidden // 4,
         max_position_embeddings=2048,
-        tie_word_embeddings=True,
+        tie_word_embeddings=tokenizer is None,
         initializer_range=0.05,
         use_cache=False,
     )
@@ -92,8 +93,9 @@ def build_model(
         torch.manual_seed(seed)
         made: Any = Qwen3ForCausalLM(config)
         if tokenizer is not None:
-            embeddings = made.get_input_embeddings().weight.data
-            _order(embeddings, numbers_of(tokenizer), config.initializer_range)
+            embeddings, numbers = made.get_input_embeddings().weight.data, numbers_of(tokenizer)
+            _order(embeddings, numbers, config.initializer_range)
+            _hold(made.get_input_embeddings(), numbers)
             spoken = spoken_of(tokenizer)
             mark = config.initializer_range * torch.randn(hidden)
             embeddings[list(spoken)] = embeddings[list(spoken.values())] + mark
@@ -109,6 +111,22 @@ def _order(embeddings: Any, numbers: Mapping[int, float], deviation: float) -> N
     waves, phases = torch.randn(width) / lengths, 2 * math.pi * torch.rand(width)
     for token, value in numbers.items():
         embeddings[token] = deviation * math.sqrt(2) * torch.cos(waves * math.log(value) + phases)
+
+
+def _hold(embeddings: Any, tokens: Iterable[int]) -> None:
+    """Let training move no row of these tokens. What moves each price by itself makes it unlike its neighbours, and
+    prices that come in tests alone unlike all of them."""
+    import torch
+
+    held = torch.zeros(embeddings.num_embeddings, dtype=torch.bool)
+    held[[*tokens]] = True
+    embeddings.register_buffer("held", held, persistent=False)
+    embeddings.register_forward_hook(_still)
+
+
+def _still(embeddings: Any, asked: tuple[Any, ...], found: Any) -> Any:
+    """What was looked up, without a gradient for the tokens that are held."""
+    return found.detach().where(embeddings.held[asked[0]][..., None], found)
 
 
 def random_model(shape: Mapping[str, Any], dtype: str, device: str = "cpu", seed: int = 0) -> Any:

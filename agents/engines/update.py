@@ -107,7 +107,7 @@ class PolicyUpdate:
         self.optimizer.zero_grad(set_to_none=True)
         most, padding = self._settings.tokens_per_batch, self._most_padding
         made = batches(data, most, share=self._shares, most_padding=padding, long_prompts=self._long_prompts)
-        if self.helpers and not loss.kl_weight:  # what a KL term refers to, they do not have
+        if self.helpers:
             sums = self._helped(made, loss, total)
         else:
             sums = self.gradient(self._mine(made, data) if self._ranks else made, loss, total)
@@ -138,7 +138,8 @@ class PolicyUpdate:
         assert self.helpers
         mine, *theirs = ([b for b in part if b] for part in zip(*rounds(made, len(self.helpers) + 1), strict=True))
         weights = to_bytes(self.trained)
-        self.helpers.begin("gradient", [(weights, part, loss, total) for part in theirs])
+        referred_to = to_bytes(self._reference.taken) if loss.kl_weight and self._reference.taken else b""
+        self.helpers.begin("gradient", [(weights, part, loss, total, referred_to) for part in theirs])
         sums = self.gradient(mine, loss, total)
         for number in range(len(theirs)):
             gradient, told = self.helpers.receive(number)

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
@@ -121,14 +122,14 @@ def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
     metrics; what compares trainer and sampler is the first one's, which saw the sampler's own weights."""
     config = run.config
     rng = random.Random(seed_of(config.seed, run.step, "updates"))
-    share = run.step / max(1, config.steps - 1)
-    rate = config.learning_rate * (config.final_learning_rate / config.learning_rate) ** share
+    fall = (config.final_learning_rate / config.learning_rate) ** (run.step / max(1, config.steps - 1))
+    loss, rate = replace(run.loss, entropy_weight=run.loss.entropy_weight * fall), config.learning_rate * fall
     size = -(-len(data) // config.updates)
     by_prompt: dict[tuple[int, ...], list[Datum]] = {}
     for d in data:
         by_prompt.setdefault(tuple(d.tokens[: (*d.mask, True).index(True)]), []).append(d)
     shuffled = [d for some in rng.sample([*by_prompt.values()], len(by_prompt)) for d in some]
-    steps = [run.engine.train(shuffled[i : i + size], run.loss, rate) for i in range(0, len(data), max(1, size))]
+    steps = [run.engine.train(shuffled[i : i + size], loss, rate) for i in range(0, len(data), max(1, size))]
     if not steps:
         return {"learning_rate": rate}
     means = {name: statistics.fmean(s[name] for s in steps if name in s) for s in steps for name in s}

@@ -16,8 +16,9 @@ from tests.agents.engines.conformance import STOP, VOCABULARY, datum, engine
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines import tiny, update, weights
-from toolorchestra.agents.engines.base import LossParams, Sample, SamplingParams
+from toolorchestra.agents.engines.base import Datum, LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
+from toolorchestra.agents.engines.local import LocalEngine
 from toolorchestra.agents.engines.pretrained import device_memory
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
@@ -125,6 +126,19 @@ def test_a_name_that_is_asked_for_begins_as_the_name_and_a_mark_that_all_share()
     marks = [rows[token] - rows[name] for token, name in spoken.items()]
     assert all(torch.allclose(mark, marks[0], atol=1e-6) for mark in marks)
     assert float(marks[0].norm()) > 0
+
+
+def test_prices_stay_as_alike_as_they_began_whatever_is_learnt() -> None:
+    tokenizer = load_tokenizer()
+    model = build_model(len(tokenizer), 32, 1, 3, tokenizer)
+    before, asked = model.get_input_embeddings().weight.detach().clone(), tokenizer.encode("search-1 7.5 of 0.34\n")
+    engine = LocalEngine(model, [tokenizer.eos_token_id], CONFIG)
+    mask = [False] * (len(asked) - 1) + [True]
+    engine.train([Datum(asked, [0.0] * len(asked), [1.0] * len(asked), mask)], LossParams("cross_entropy"), 0.1)
+    moved = (model.get_input_embeddings().weight - before).abs().sum(1) > 0
+    prices = set(tiny.numbers_of(tokenizer))
+    assert {tokenizer.decode([token]).strip() for token in prices & {*asked}} == {"7.5", "0.34"}
+    assert {*moved.nonzero().flatten().tolist()} == {*asked[:-1]} - prices  # the head's rows are others
 
 
 # -- models of transformers, and a GPU that is not there ---------------------------------------------------------------

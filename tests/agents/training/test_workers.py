@@ -28,7 +28,7 @@ from toolorchestra.agents.training.trainer import rollout_params
 from toolorchestra.agents.training.workers import SharedRollouts, Workers
 from toolorchestra.envs.base.errors import ConfigError
 
-TWO = replace(COLD, model=ModelConfig(hidden=32, processes=2))
+TWO = replace(COLD, model=ModelConfig(hidden=32, processes=2), loss=LossParams(kl_weight=0.1, entropy_weight=0.01))
 
 
 @pytest.fixture(scope="module")
@@ -120,11 +120,16 @@ def test_a_run_that_cannot_open_leaves_no_process(tmp_path: Path) -> None:
 def test_an_optimiser_step_is_shared_and_its_gradient_is_the_same(
     shared: tuple[LocalEngine, SharedRollouts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of the batches are another process's: the gradient is that of a step that one process takes."""
+    """Half of the batches are another process's: the gradient is that of a step that one process takes, what a KL term
+    refers to included, which the other process was not there to see."""
     engine, rollouts = shared
     alone, _ = build(replace(TWO, model=replace(TWO.model, processes=1)))
+    workers, data = rollouts._workers, [d for t in rollouts.collect(jobs(9)) for d in sampled(t)]
     alone.adopt(engine.snapshot())
-    workers = rollouts._workers
+    for one in (engine, alone):
+        one.take_reference()
+    engine.train(data, LossParams("cross_entropy"), 1e-2)
+    alone.adopt(engine.snapshot())
     begun: list[tuple[str, int]] = []
     begin = workers.begin
 
@@ -132,13 +137,13 @@ def test_an_optimiser_step_is_shared_and_its_gradient_is_the_same(
         begun.append((name, len(parts[0][1])))
         begin(name, parts)
 
-    data = [d for t in rollouts.collect(jobs(9)) for d in sampled(t)]
     monkeypatch.setattr(workers, "begin", counted)
     engine.take_help(workers)
-    told = [one.train(data, LossParams(entropy_weight=0.01), 1e-3) for one in (engine, alone)]
+    told = [one.train(data, TWO.loss, 1e-3) for one in (engine, alone)]
     engine.take_help(None)
     assert begun == [("gradient", 1)]
-    for name in ("loss", "entropy", "tokens", "mismatch", "gradient_norm"):
+    assert told[0]["kl_reference"] > 1e-3
+    for name in ("loss", "kl_reference", "entropy", "tokens", "mismatch", "gradient_norm"):
         assert told[0][name] == pytest.approx(told[1][name], rel=1e-4, abs=1e-6)
     for mine, its in zip(engine.trained, alone.trained, strict=True):
         assert torch.allclose(mine.grad, its.grad, rtol=1e-4, atol=1e-6)
