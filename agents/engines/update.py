@@ -23,9 +23,10 @@ from torch.utils.checkpoint import checkpoint
 from toolorchestra.agents.engines.base import LOGIT_BYTES, Datum, EngineSettings, Helpers, LossParams
 from toolorchestra.agents.engines.decoder import KNOWN
 from toolorchestra.agents.engines.lora import few_kept
-from toolorchestra.agents.engines.optimizers import make_optimizer
+from toolorchestra.agents.engines.optimizers import MUON_STATE, make_optimizer
 from toolorchestra.agents.engines.sharded import for_disk, like
 from toolorchestra.agents.engines.weights import ReferenceWeights
+from toolorchestra.envs.base.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolorchestra.agents.engines.ranks import Ranks
@@ -219,6 +220,12 @@ class PolicyUpdate:
     def load(self, state: Mapping[str, Any]) -> None:
         """Takes up a state that state() gave."""
         found = state["optimizer"]
+        groups = [*found["param_groups"], *found.get(MUON_STATE, {}).get("param_groups", ())]
+        if (there := sum(len(group["params"]) for group in groups)) != len(self.trained):
+            raise ConfigError(
+                f"a checkpoint of another model, maybe of an earlier version: it trained {there} weights, this model "
+                f"has {len(self.trained)}; play it with the version that trained it"
+            )
         held = {
             n: {name: like(value, self.trained[n]) if value.ndim else value for name, value in one.items()}
             for n, one in found["state"].items()

@@ -141,6 +141,17 @@ def test_prices_stay_as_alike_as_they_began_whatever_is_learnt() -> None:
     assert {*moved.nonzero().flatten().tolist()} == {*asked[:-1]} - prices  # the head's rows are others
 
 
+def test_a_checkpoint_from_before_the_head_had_weights_of_its_own_is_refused(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer()
+    tied, own = (
+        LocalEngine(build_model(len(tokenizer), 32, 1, 3, known), [tokenizer.eos_token_id], CONFIG)
+        for known in (None, tokenizer)
+    )
+    tied.save(tmp_path)
+    with pytest.raises(ConfigError, match=r"it trained 13 weights, this model has 14; play it with the version"):
+        own.load(tmp_path)
+
+
 # -- models of transformers, and a GPU that is not there ---------------------------------------------------------------
 
 

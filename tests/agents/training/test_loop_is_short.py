@@ -1,13 +1,15 @@
 """How much a reader of one step of reinforcement learning has to read: at most 600 lines in 6 files.
 
 What is counted: every function under agents/ that take_step runs, from its def (with its docstring) to its end, in
-whatever file it stands. What only declares (data classes, constants, imports) is not counted.
+whatever file it stands. What only declares (data classes with the checks of their values, constants, imports) is not
+counted.
 There is no list of files that are left out. What a step only calls, behind a protocol, is not run here at all, and
 stand-ins take its place:
 
 - the sampler: it says fixed turns;
 - the tokenizer with its chat template (ChatTemplate's render, encode and decode): each character is a token;
 - a prompt is run with each of its plays and not once for all, which gives the same gradient for more work;
+- the tiny model's embeddings move with all others, and no KL holds it to its start, as in presets of larger models;
 - the log of a step, with the stopwatch of its rollouts: nothing is written.
 
 The episode, its tools and its bills are in envs/ and not counted. No baseline plays, and no rollout is recorded.
@@ -32,7 +34,7 @@ import toolorchestra.agents
 from tests.agents.training.even_source import ENV_ID
 from tests.agents.training.test_trainer import COLD
 from toolorchestra.agents.configuration.config import EnvMix
-from toolorchestra.agents.engines.base import Sample
+from toolorchestra.agents.engines.base import LossParams, Sample
 from toolorchestra.agents.rollouts.grpo import AdvantageParams
 from toolorchestra.agents.training import trainer
 from toolorchestra.agents.training.build import build
@@ -91,7 +93,7 @@ def _around(path: Path, line: int) -> set[Function]:
     inside = [
         (min([node.lineno, *(one.lineno for one in node.decorator_list)]), node.end_lineno or node.lineno, node.lineno)
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name != "__post_init__"
     ]
     around = [(first, last) for begun, last, first in inside if begun <= line <= last]
     return {min(around)} if around else set()
@@ -133,6 +135,7 @@ def test_a_step_takes_six_files_and_at_most_600_lines(tmp_path: Path, monkeypatc
         algorithm="grpo",
         groups=6,
         advantage=AdvantageParams(least_spread=0.0),
+        loss=LossParams(entropy_weight=0.01),
         baselines=(),
         dump_every=0,
         max_context=2_000,
@@ -146,6 +149,7 @@ def test_a_step_takes_six_files_and_at_most_600_lines(tmp_path: Path, monkeypatc
     monkeypatch.setattr(run.rollouts, "engine", Scripted())
     monkeypatch.setattr(run.engine, "sampler", Scripted())
     monkeypatch.setattr(run.engine._update, "_shares", False)
+    run.engine.model.get_input_embeddings()._forward_hooks.clear()
     stopwatch = SimpleNamespace(tokenisation=nullcontext(), sampling=nullcontext(), tools=nullcontext())
     monkeypatch.setattr(run.rollouts, "split", stopwatch)
     learned: list[Mapping[str, float]] = []
