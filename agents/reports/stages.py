@@ -22,7 +22,7 @@ from toolorchestra.agents.reports.training_data import markdown
 from toolorchestra.agents.rollouts.rollout import Chat, Rollouts
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
-from toolorchestra.agents.training.saved_model import checkpoint_of, config_of
+from toolorchestra.agents.training.saved_model import checkpoint_of, config_of, saved_model
 from toolorchestra.agents.training.training_run import rollout_params
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -105,7 +105,7 @@ def stages_of(folder: Path, tasks: int, *, again: bool, say: Say) -> StagesPlaye
 
 def _checkpoints(folder: Path, best: Path) -> dict[str, Path | None]:
     """Checkpoints by stage: where reinforcement learning began, and where it ended. A run without a supervised start
-    began with the model itself."""
+    began with another's weights, or with the model itself."""
     if not config_of(best).warm_start.steps:
         return {BEFORE: None, TRAINED: best}
     warm = folder / "checkpoints" / "step-000000"
@@ -123,6 +123,8 @@ def _played(config: TrainConfig, checkpoints: Mapping[str, Path | None], tasks: 
         try:
             if path is not None:
                 engine.load(path)
+            elif config.init_from:
+                engine.start_from(saved_model(Path(config.init_from)).path)
             rollouts = Rollouts(engine, chat, rollout_params(config, config.evaluation_temperature))
             with engine.averaged():
                 evaluations[name] = held_out.evaluate(rollouts)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.agents.evaluation.test_heldout import CHAT, HLE, SAME, Silent
 from tests.agents.reports.test_page import parts
@@ -228,6 +229,23 @@ def test_weights_that_are_gone_are_told(run: Path) -> None:
 def test_a_run_without_a_supervised_start_began_with_the_model_itself(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", replace(WHOLE, warm_start=WarmStart(steps=0)))
     assert stages(run).stages == ["before training", "trained"]
+
+
+def test_a_run_from_another_began_with_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold = replace(WHOLE, warm_start=WarmStart(steps=0))
+    first = write_run(tmp_path / "first", cold)
+    run = write_run(tmp_path / "run", replace(cold, init_from=str(first), seed=7))
+    asked: list[dict[str, torch.Tensor]] = []
+
+    def evaluate(self: object, rollouts: Any) -> None:
+        asked.append({name: p.detach().clone() for name, p in rollouts.engine.model.named_parameters()})
+        raise RuntimeError("seen")
+
+    monkeypatch.setattr(of_stages.HeldOut, "evaluate", evaluate)
+    with pytest.raises(RuntimeError, match="seen"):
+        stages(run)
+    wanted = torch.load(first / "checkpoints" / "step-000004" / "engine.pt", weights_only=True)["average"]
+    assert all(torch.equal(asked[0][name], value) for name, value in wanted.items())
 
 
 def test_the_command_prints_each_run_and_both_together(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
