@@ -127,7 +127,7 @@ def main() -> int:
         home, clone, venv = (folder / name for name in ("home", "toolorchestra", "venv"))
         home.mkdir()
         try:
-            run(f"git clone --quiet '{REPOSITORY}' '{clone}'", folder, home)
+            run(f"git -c advice.detachedHead=false clone --quiet '{REPOSITORY}' '{clone}'", folder, home)
             run(f"'{sys.executable}' -m venv '{venv}'", folder, home)
             run("pip wheel --quiet --no-deps --wheel-dir .. .", clone, home, venv)
             (wheel,) = folder.glob("*.whl")
