@@ -35,6 +35,9 @@ DUAL_CLIP = 10.0
 """Bound on the loss of tokens with a negative advantage whose probability has grown."""
 CLIP_NORM = 1.0
 """The largest norm of the gradient in one optimiser step. A larger gradient is scaled down to it."""
+LEAST_LIKELY = 1e-3
+"""Probability below which a token has no share in the entropy. The bonus would pay for a whole vocabulary otherwise: for
+random words, wherever they do no harm, and the less the larger the vocabulary, for a choice."""
 MOST_NOT_FINITE = 5
 """Optimiser steps in a row whose gradient is not finite, after which the run ends; single ones are left out."""
 LEAST_PARAMETERS = 10_000_000
@@ -251,10 +254,12 @@ def scored(
 
 
 def _head(head: Any, hidden: Tensor, drawn: Tensor, temperature: float, *, learnt: bool) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of what was drawn, and entropies, whose gradients cost as much again."""
+    """Log-probabilities of what was drawn, and entropies among likely tokens, whose gradients cost as much again."""
     logprobs = torch.log_softmax(head(hidden).float() / temperature, -1)
     with torch.set_grad_enabled(learnt and torch.is_grad_enabled()):
-        entropy = -(logprobs.exp() * logprobs).sum(-1)
+        likely = logprobs.detach() >= math.log(LEAST_LIKELY)
+        among = torch.log_softmax(logprobs.masked_fill(~likely, -1e9), -1)
+        entropy = -(among.exp() * among).sum(-1)
     return logprobs.gather(1, drawn[:, None])[:, 0], entropy
 
 

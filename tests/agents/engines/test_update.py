@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -68,6 +69,27 @@ def test_a_common_prompt_is_run_once_and_the_gradient_is_the_same(
     assert sum(once) < 0.4 * (1 + config.gradient_checkpointing) * sum(each)  # the hook hears of the second run too
     for left, right in zip(mine, plain, strict=True):
         assert torch.allclose(left, right, atol=1e-5, rtol=1e-3)
+
+
+def test_the_entropy_is_that_of_likely_tokens_and_pays_for_no_other() -> None:
+    """By arithmetic apart: a choice of two and one of three, among a hundred words that are hardly ever said."""
+    chances = torch.full((2, 103), 1e-5)
+    chances[0, :2] = torch.tensor([0.7, 0.3])
+    chances[1, :3] = torch.tensor([0.5, 0.3, 0.2])
+    logits = torch.log(chances / chances.sum(1, keepdim=True)).requires_grad_()
+    logprobs, entropies = update._head(torch.nn.Identity(), logits, torch.tensor([0, 50]), temperature=1.0, learnt=True)
+    assert torch.allclose(logprobs, torch.stack([logits[0, 0], logits[1, 50]]))
+    by_hand = [-sum(p * math.log(p) for p in row) for row in ((0.7, 0.3), (0.5, 0.3, 0.2))]
+    assert entropies.tolist() == pytest.approx(by_hand, abs=1e-5)
+    entropies.sum().backward()
+    assert logits.grad is not None
+    assert not logits.grad[0, 2:].any()
+    assert not logits.grad[1, 3:].any()
+    assert logits.grad[0, 1] == pytest.approx(0.3 * (-math.log(0.3) - by_hand[0]), abs=1e-5)
+    # Where no token is likely, nothing is paid, and nothing is lost of the number.
+    flat = torch.zeros(1, 5_000, requires_grad=True)
+    _, entropy = update._head(torch.nn.Identity(), flat, torch.tensor([7]), temperature=1.0, learnt=True)
+    assert entropy.item() == pytest.approx(math.log(5_000), abs=1e-4)
 
 
 def test_what_is_kept_apart() -> None:
