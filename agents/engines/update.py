@@ -36,8 +36,8 @@ DUAL_CLIP = 10.0
 CLIP_NORM = 1.0
 """The largest norm of the gradient in one optimiser step. A larger gradient is scaled down to it."""
 LEAST_LIKELY = 1e-3
-"""Probability below which a token has no share in the entropy. The bonus would pay for a whole vocabulary otherwise: for
-random words, wherever they do no harm, and the less the larger the vocabulary, for a choice."""
+"""Probability below which a token has no share in the entropy. Otherwise the bonus is earned by random words, wherever
+they do no harm: there are more of them than there are choices."""
 MOST_NOT_FINITE = 5
 """Optimiser steps in a row whose gradient is not finite, after which the run ends; single ones are left out."""
 LEAST_PARAMETERS = 10_000_000
