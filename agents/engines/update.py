@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from toolorchestra.agents.engines.base import LOGIT_BYTES, Datum, EngineSettings, Helpers, LossParams
@@ -257,9 +258,9 @@ def _head(head: Any, hidden: Tensor, drawn: Tensor, temperature: float, *, learn
     """Log-probabilities of what was drawn, and entropies among likely tokens, whose gradients cost as much again."""
     logprobs = torch.log_softmax(head(hidden).float() / temperature, -1)
     with torch.set_grad_enabled(learnt and torch.is_grad_enabled()):
-        likely = logprobs.detach() >= math.log(LEAST_LIKELY)
-        among = torch.log_softmax(logprobs.masked_fill(~likely, -1e9), -1)
-        entropy = -(among.exp() * among).sum(-1)
+        chances = functional.threshold(logprobs.exp(), LEAST_LIKELY, 0.0)
+        together = chances.sum(-1).clamp_min(LEAST_LIKELY)
+        entropy = (together.log() - (chances * logprobs).sum(-1) / together).clamp_min(0.0)  # of chances / together
     return logprobs.gather(1, drawn[:, None])[:, 0], entropy
 
 
