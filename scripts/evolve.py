@@ -15,6 +15,7 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,10 +161,10 @@ def main(given: Sequence[str] | None = None) -> int:
     config = settings_of(args.start, args)
     with claimed(args.out):
         engine, chat = build(config, say)
-        run = open_run(config, args.out, engine, chat, resume=False, say=say)
-        evolve(run, args.step_size)
-        say(f"report: {write_report(run, say)}")
-        engine.close()
+        with closing(engine):
+            run = open_run(config, args.out, engine, chat, resume=False, say=say)
+            evolve(run, args.step_size)
+            say(f"report: {write_report(run, say)}")
     return 0
 
 
