@@ -86,7 +86,7 @@ class LossParams:
     """The weight of the KL to the reference model in the loss; 0 leaves it out."""
     entropy_weight: float = 0.0
     """The weight of the entropy bonus in the loss at first; it falls with the learning rate. The bonus keeps choices
-    varied, and is for the tokens alone that are likely: random words earn nothing."""
+    varied. It looks at likely tokens alone, so random words earn nothing."""
     temperature: float = 1.0
     """The temperature at which the data were sampled: log-probabilities are of that distribution."""
 
