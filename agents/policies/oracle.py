@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from toolorchestra.agents.policies.expected import programs_run
 from toolorchestra.agents.policies.plans import answering, last_result, question_world, tool_of, uses
-from toolorchestra.envs.base.actions import parse, render_call
-from toolorchestra.envs.base.errors import ActionError
+from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.preference import Preference
-from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import Purpose
@@ -36,9 +34,6 @@ FOUND_TOKENS = 350
 """What the documents of one search add to later prompts, about."""
 SAME_VALUE = 0.004
 """Plans this close in their value count as equal; the cheaper one is taken."""
-_PURPOSES: Mapping[str, Purpose] = {"search": "query", "enhance_reasoning": "code", "answer": "answer", "ask": "answer"}
-"""What experts write for each kind of tool."""
-_PRINTED = re.compile(r"Output: (.+)")
 
 
 class ExpectedBill(NamedTuple):
@@ -112,46 +107,6 @@ class Oracle:
         return max((one for one in valued if one[0] >= best - SAME_VALUE), key=lambda one: one[1])[2]
 
 
-def expected_chance(episode: Episode, call: ToolCall) -> float | None:
-    """How likely this call's answer is right for the oracle, which has read all that was gathered: on average over how
-    a question suits whom, and over whether what was computed is right. None where no simulated expert answers."""
-    world = question_world(episode)
-    tool = world.toolbox.of_kind("answer")
-    offers = tool.offers if tool is not None and tool.name == call.name else ()
-    skill = next((world.skills.get(o.model) for o in offers if o.alias == call.arguments.get("model")), None)
-    if skill is None:
-        return None
-    return _OraclePlans(episode, world, {}, knows_luck=False).chance_of(skill.without_luck())
-
-
-def expected_bill(episode: Episode) -> tuple[float, float]:
-    """Dollars and seconds of the calls that an episode made, with what each expert's reply takes in the mean in place
-    of what it took."""
-    world = question_world(episode)
-    purposes = {
-        offer.alias: _PURPOSES[tool.kind] for tool in world.toolbox if tool.kind in _PURPOSES for offer in tool.offers
-    }
-    nano = seconds = 0.0
-    for charge in episode.ledger:
-        used, purpose, skill = charge.usage, purposes.get(charge.tool), world.skills.get(charge.usage.item)
-        if purpose and skill and used.tokens.output:
-            tokens = Tokens(used.tokens.input, 0, round(skill.output_tokens[purpose]))
-            nano += episode.sheet.price(used.item).nano_usd(used._replace(tokens=tokens))
-            seconds += skill.seconds[purpose]
-        else:
-            nano += charge.nano_usd if charge.role in REWARDED_ROLES else 0
-            seconds += charge.seconds
-    return nano / NANO, seconds
-
-
-def _calls_of(said: str) -> Sequence[ToolCall]:
-    """The calls of a turn; none where it cannot be read."""
-    try:
-        return parse(said).calls
-    except ActionError:
-        return ()
-
-
 @dataclass(frozen=True)
 class _PlanPart:
     """Some calls of a plan, together."""
@@ -202,7 +157,7 @@ class _OraclePlans:
     def _believed_result(self) -> float | None:
         """How likely the last computed result is right, by the skills of those who wrote programs and by whether their
         results agree. Nobody prints the same wrong result as another but by chance."""
-        programs = list(self._programs_run())
+        programs = [(self._works(run.writer), run.printed) for run in programs_run(self._episode)]
         results = [printed for _, printed in programs if printed]
         if not results or not self._question.computable:
             return None
@@ -223,19 +178,9 @@ class _OraclePlans:
         total = sum(likelihood(result) for result in seen) + unseen
         return likelihood(results[-1]) / total if total else 0.0
 
-    def _programs_run(self) -> Iterator[tuple[float, str]]:
-        """How likely each program so far was to work, and what it printed; "" for nothing."""
-        if self._code is None:
-            return
-        writers = {offer.alias: self._skill(offer) for offer in self._code.offers}
-        asked: list[str] = []
-        for message in self._episode.messages:
-            if message["role"] == "assistant":
-                calls = _calls_of(str(message["content"]))
-                asked = [str(c.arguments.get("model")) for c in calls if c.name == self._code.name]
-            elif asked and (writer := writers.get(asked.pop(0))):
-                printed = _PRINTED.match(str(message["content"]))
-                yield writer.code_chance(self._question, self._facts), printed[1] if printed else ""
+    def _works(self, writer: Skill) -> float:
+        known = writer if self._knows_luck else writer.without_luck()
+        return known.code_chance(self._question, self._facts)
 
     def plans(self) -> Iterator[Prospect]:
         """Prospects that fit into the turns that are left; at the least, to ask somebody at once."""
@@ -266,10 +211,6 @@ class _OraclePlans:
         ledger = self._episode.ledger
         usd = ledger.nano_usd_of(REWARDED_ROLES) / NANO + whole.usd
         return Prospect(whole.first, chance, ExpectedBill(usd, ledger.seconds + whole.seconds, calls))
-
-    def chance_of(self, answerer: Skill) -> float:
-        """The chance of a right answer by what is gathered now, refusals counted."""
-        return (1 - answerer.law.refusals) * self._chance(answerer, self._facts, _NOTHING, _NOTHING)
 
     def _chance(self, answerer: Skill, facts: float, writing: _PlanPart, extra: _PlanPart) -> float:
         question = self._question

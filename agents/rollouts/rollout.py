@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from toolorchestra.agents.engines.base import Sample, Samples, SamplingParams
-from toolorchestra.agents.policies.oracle import expected_bill, expected_chance
+from toolorchestra.agents.policies.expected import expected_bill, expected_chance
 from toolorchestra.agents.rollouts.chat_template import ChatTemplate
 from toolorchestra.agents.rollouts.grpo import Expected, Measure, TokenSequence, Trajectory
 from toolorchestra.agents.rollouts.template_form import new_behind

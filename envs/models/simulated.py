@@ -31,6 +31,9 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple, get_args, get_type_hints
 
+import numpy as np
+from numpy.typing import NDArray
+
 from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.answer_grading import is_right
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
@@ -51,6 +54,12 @@ _SHARE_REASONING = 0.8
 _WORD = re.compile(r"\w+")
 _RESULT = re.compile(rf"{RESULT_MARK} *(.+)")
 _NORMAL = NormalDist()
+Numbers = NDArray[np.float64]
+_nodes, _shares = np.polynomial.hermite_e.hermegauss(11)
+NODES: tuple[float, ...] = tuple(_nodes)
+"""Values of a normal number that its law is summed over (Gauss and Hermite's)."""
+SHARES: Numbers = _shares / _shares.sum()
+"""How much each of the NODES counts."""
 _KNOWN = 1 << 16
 """Latent numbers that are kept."""
 
@@ -128,9 +137,8 @@ class Skill:
         "right" or "wrong"."""
         if facts_shown < 1.0:
             return FLOOR * facts_shown
-        helped = self.law.computed if computed == "right" else 0.0
-        chance = (1 - self.law.refusals) * self._chance(self.answering[question.family] + helped, question, 1.0)
-        return chance * MISLED if computed == "wrong" else chance
+        chance = self._chance(self._answering(question, computed), question, 1.0)
+        return (1 - self.law.refusals) * chance * (MISLED if computed == "wrong" else 1.0)
 
     def code_chance(self, question: Question, facts_shown: float) -> float:
         """The chance that the written program prints the right result."""
@@ -138,13 +146,28 @@ class Skill:
             return 0.0
         return self._chance(self.coding[question.family], question, 1.0)
 
+    def chances(self, question: Question, computed: str | None) -> Numbers:
+        """Chances of a right answer when all facts are shown, or with None of a right program, for each of the NODES as
+        the question's `task` and, beside it, as this expert's luck with it."""
+        skill = self.coding[question.family] if computed is None else self._answering(question, computed)
+        found = _chances(self._clear(skill, question, 1.0), self.law.task, self.law.pair)
+        if computed is None:
+            return found
+        return (1 - self.law.refusals) * found * (MISLED if computed == "wrong" else 1.0)
+
     def query_chance(self, question: Question) -> float:
         """The chance of a query that finds the next missing fact."""
         return max(FLOOR, self._chance(self.querying, question, self.law.search))
 
+    def _answering(self, question: Question, computed: str) -> float:
+        return self.answering[question.family] + (self.law.computed if computed == "right" else 0.0)
+
+    def _clear(self, skill: float, question: Question, share: float) -> float:
+        """What is left of a skill at the question's level."""
+        return skill - share * self.law.level * (question.difficulty - self.law.middle)
+
     def _chance(self, skill: float, question: Question, share: float) -> float:
-        law = self.law
-        clear = skill - share * law.level * (question.difficulty - law.middle)
+        law, clear = self.law, self._clear(skill, question, share)
         task, pair = share * law.task, share * law.pair
         if not self.knows_luck:
             return _NORMAL.cdf(clear / math.sqrt(1 + task**2 + pair**2))
@@ -190,6 +213,11 @@ class Skill:
     def without_luck(self) -> Skill:
         """The chance for a planner that knows skills, and not how a question suits whom."""
         return replace(self, knows_luck=False)
+
+
+@lru_cache(maxsize=_KNOWN)
+def _chances(clear: float, task: float, pair: float) -> Numbers:
+    return np.array([[_NORMAL.cdf(clear - task * one + pair * other) for other in NODES] for one in NODES])
 
 
 def normal(uniform: float) -> float:
