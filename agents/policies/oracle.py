@@ -1,11 +1,11 @@
 """The planner that knows the question, its facts, everybody's skill and the user's preference: what evaluations are
 held to.
 
-It plans by expectation and never looks at the draws, so what it reaches is within a policy's reach. What a program
-printed it reads as an agent does: how likely that is right follows from the skills of those who wrote programs, and
-from whether they agree. A plan says who searches, who writes the program, who answers, and how often a tool that the
-user favours is called besides. Each turn every plan is weighed as the reward weighs it, and the first call of the best
-one is made.
+It plans by expectation and never looks at what calls will bring. Which facts are missing it knows without asking, and
+in held-out evaluations how often the baselines called a favoured tool. What a program printed it reads as an agent
+does: how likely that is right follows from the skills of those who wrote programs, and from whether they agree. A plan
+says who searches, who writes the program, who answers, and how often a tool that the user favours is called besides.
+Each turn every plan is weighed as the reward weighs it, and the first call of the best one is made.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from toolorchestra.agents.algorithms.leave_one_out import SCALE, LeaveOneOut
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.evaluation.heldout import played
 from toolorchestra.agents.policies.baselines import baseline
+from toolorchestra.agents.policies.expected import ProgramRun, _chance
+from toolorchestra.agents.policies.plans import results, tool_of
 from toolorchestra.agents.rollouts.grpo import (
     AdvantageParams,
     Expected,
@@ -25,7 +27,10 @@ from toolorchestra.agents.rollouts.grpo import (
     training_batch,
 )
 from toolorchestra.agents.rollouts.rollout import _expected, factory_of, measured
+from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.models.simulated import MISLED, Skill, packaged
 
 PARAMS = AdvantageParams(least_spread=0.0)
 WEIGHTS = 2.0
@@ -91,7 +96,7 @@ def test_every_name_is_an_algorithm_and_an_unknown_one_is_refused() -> None:
 
 @pytest.mark.parametrize("env_id", ["HLE-v0", "FRAMES-v0"])
 def test_the_expected_outcome_is_the_mean_of_drawn_ones(env_id: str) -> None:
-    """Over many tasks, what the oracle expects of the answers is what came of them, be it little or much."""
+    """Over many tasks, what is expected of the answers is what came of them, be it little or much."""
     factory = factory_of(env_id)
     plays: list[tuple[float, float]] = []
     for seed in range(900):
@@ -103,6 +108,83 @@ def test_the_expected_outcome_is_the_mean_of_drawn_ones(env_id: str) -> None:
     for some in (plays, [p for p in plays if p[0] <= middle], [p for p in plays if p[0] > middle]):
         error = (sum(p * (1 - p) for p, _ in some) / len(some) ** 2) ** 0.5
         assert abs(statistics.fmean(p for p, _ in some) - statistics.fmean(drawn for _, drawn in some)) < 4 * error
+
+
+def _until_two_agree(episode: Episode) -> str:
+    """Search until nothing is missing, have programs written until two print the same, and ask for an answer."""
+
+    def said(kind: str) -> list[str]:
+        tool = tool_of(episode, kind)
+        return [] if tool is None else list(results(episode, tool))
+
+    def ask(kind: str) -> str:
+        tool = tool_of(episode, kind)
+        assert tool is not None
+        return render_call(tool.name, {"model": tool.offers[-1].alias})
+
+    printed = [text for text in said("enhance_reasoning") if text.startswith("Output")]
+    if not any(text.startswith("Nothing further") for text in said("search")) and len(said("search")) < 6:
+        return ask("search")
+    if tool_of(episode, "enhance_reasoning") and len(printed) == len(set(printed)) and episode.turn < 12:
+        return ask("enhance_reasoning")
+    return ask("answer")
+
+
+def test_programs_that_fail_together_are_not_expected_to_be_right_because_they_agree() -> None:
+    """An expert that prints the same number twice has not proved it: over many tasks what is expected of such answers
+    is what came of them."""
+    factory = factory_of("HLE-v0")
+    plays: list[tuple[float, float]] = []
+    for seed in range(1000):
+        episode = played(factory, _until_two_agree, seed)
+        if (
+            (expected := _expected(episode)) is not None
+            and episode.outcome is not None
+            and len(episode.world.results) > 1
+        ):
+            plays.append((expected.chance, episode.outcome.value))
+    assert len(plays) > 500
+    error = (sum(chance * (1 - chance) for chance, _ in plays) / len(plays) ** 2) ** 0.5
+    assert abs(statistics.fmean(c for c, _ in plays) - statistics.fmean(drawn for _, drawn in plays)) < 3 * error
+
+
+def test_the_chance_of_an_answer_is_that_of_latent_numbers_drawn_a_million_times() -> None:
+    """By hand: a question's difficulty and each expert's luck are drawn, then programs and the answer; of the draws in
+    which the programs print what they printed, how many answers are right."""
+    factory = factory_of("HLE-v0")
+    question = next(q for seed in range(99) if (q := factory.start(seed).episode.world.question).computable)
+    skills = packaged("2026-11")
+    one, other = skills["qwen2.5-coder-32b"], skills["gpt-5"]
+    rng, count, decoys = np.random.default_rng(0), 1_000_000, len(question.decoys)
+    task = rng.standard_normal(count)
+    luck = {skill.name: rng.standard_normal(count) for skill in (one, other)}
+
+    def clear(skill: Skill, base: float) -> np.ndarray:
+        law = skill.law
+        return base - law.level * (question.difficulty - law.middle) - law.task * task + law.pair * luck[skill.name]
+
+    def prints(skill: Skill) -> np.ndarray:
+        """0 for the right result, 1 and above for a wrong one, -1 for nothing."""
+        works = clear(skill, skill.coding[question.family]) + rng.standard_normal(count) > 0
+        wrong = np.where(rng.random(count) < 0.5, -1, rng.integers(1, decoys + 1, count))
+        return np.where(works, 0, wrong)
+
+    first, second, third = prints(one), prints(one), prints(other)
+    last = np.where(third >= 0, third, second)
+    base = other.answering[question.family] + np.where(last == 0, other.law.computed, 0.0)
+    right = clear(other, base) + rng.standard_normal(count) > 0
+    right &= (last == 0) | (rng.random(count) < MISLED)
+    right &= rng.random(count) < (1 - other.law.refusals)
+    runs = {
+        "agree": ((first == second) & (first >= 0) & (third == -1), [(one, "7"), (one, "7"), (other, "")]),
+        "differ": (
+            (first == -1) & (second >= 0) & (third >= 0) & (second != third),
+            [(one, ""), (one, "7"), (other, "8")],
+        ),
+    }
+    for drawn, programs in runs.values():
+        found = _chance(other, question, [ProgramRun(skill, text, informed=True) for skill, text in programs])
+        assert found == pytest.approx(right[drawn].mean(), abs=0.02)
 
 
 def test_what_nobody_could_know_is_not_in_the_expected_outcome() -> None:
