@@ -30,7 +30,7 @@ PURPOSES: Mapping[str, Purpose] = {"search": "query", "enhance_reasoning": "code
 PRINTED = re.compile(r"Output: (.+)")
 
 
-class ProgramRun(NamedTuple):
+class WrittenProgram(NamedTuple):
     """A program that an expert wrote."""
 
     writer: Skill
@@ -76,7 +76,7 @@ def expected_bill(episode: Episode) -> tuple[float, float]:
     return nano / NANO, seconds
 
 
-def _chance(answerer: Skill, question: Question, programs: Sequence[ProgramRun]) -> float:
+def _chance(answerer: Skill, question: Question, programs: Sequence[WrittenProgram]) -> float:
     """How likely an answer is right that has all facts, after these programs."""
     printed = [program.printed for program in programs if program.printed]
     wrong_ones = max(1, len(question.decoys))
@@ -100,7 +100,7 @@ def _chance(answerer: Skill, question: Question, programs: Sequence[ProgramRun])
     return right / total if total else 0.0
 
 
-def _likelihood(program: ProgramRun, question: Question, result: str, wrong_ones: int) -> Numbers | float:
+def _likelihood(program: WrittenProgram, question: Question, result: str, wrong_ones: int) -> Numbers | float:
     """How likely a program prints what it printed, were this the right result. Of programs that do not work half print
     something wrong and half print nothing."""
     works = program.writer.chances(question, None) if program.informed else 0.0
@@ -109,7 +109,7 @@ def _likelihood(program: ProgramRun, question: Question, result: str, wrong_ones
     return (1 - works) / 2 / (wrong_ones if program.printed else 1)
 
 
-def programs_run(episode: Episode) -> Iterator[ProgramRun]:
+def programs_run(episode: Episode) -> Iterator[WrittenProgram]:
     """The programs that simulated experts wrote so far, in their order."""
     world = question_world(episode)
     tool = world.toolbox.of_kind("enhance_reasoning")
@@ -126,7 +126,7 @@ def programs_run(episode: Episode) -> Iterator[ProgramRun]:
             writer = writers.get(str(call.arguments.get("model")))
             if tool is not None and call.name == tool.name and writer is not None:
                 printed = PRINTED.match(text)
-                yield ProgramRun(writer, printed[1] if printed else "", _informed(world, shown))
+                yield WrittenProgram(writer, printed[1] if printed else "", _informed(world, shown))
 
 
 def _informed(world: QaWorld, documents: int) -> bool:

@@ -16,7 +16,7 @@ from toolorchestra.agents.algorithms.leave_one_out import SCALE, LeaveOneOut
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.evaluation.heldout import played
 from toolorchestra.agents.policies.baselines import baseline
-from toolorchestra.agents.policies.expected import ProgramRun, _chance
+from toolorchestra.agents.policies.expected import WrittenProgram, _chance
 from toolorchestra.agents.policies.plans import results, tool_of
 from toolorchestra.agents.rollouts.grpo import (
     AdvantageParams,
@@ -183,7 +183,7 @@ def test_the_chance_of_an_answer_is_that_of_latent_numbers_drawn_a_million_times
         ),
     }
     for drawn, programs in runs.values():
-        found = _chance(other, question, [ProgramRun(skill, text, informed=True) for skill, text in programs])
+        found = _chance(other, question, [WrittenProgram(skill, text, informed=True) for skill, text in programs])
         assert found == pytest.approx(right[drawn].mean(), abs=0.02)
 
 
