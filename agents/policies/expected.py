@@ -3,12 +3,12 @@ of what was drawn.
 
 The chance of a right answer follows from all that programs printed, on average over what nobody can see: how hard the
 question is beyond its level, and how it suits whom. These are the same in each call of an episode. So where one program
-fails the next one does, too, and the answer; and that an expert prints a number again says less than that another does.
+fails the next one is likely to fail, and so is the answer. Two experts who print the same number say more than one who
+prints it twice.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,11 +23,11 @@ from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import Purpose
 from toolorchestra.envs.models.simulated import NODES, SHARES, Numbers, Skill, facts_in
 from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, Tokens
+from toolorchestra.envs.tools.code import PRINTED
 from toolorchestra.envs.tools.question_material import gathered
 
 PURPOSES: Mapping[str, Purpose] = {"search": "query", "enhance_reasoning": "code", "answer": "answer", "ask": "answer"}
 """What experts write for each kind of tool."""
-PRINTED = re.compile(r"Output: (.+)")
 
 
 class WrittenProgram(NamedTuple):
@@ -125,8 +125,8 @@ def programs_run(episode: Episode) -> Iterator[WrittenProgram]:
                 found += 1
             writer = writers.get(str(call.arguments.get("model")))
             if tool is not None and call.name == tool.name and writer is not None:
-                printed = PRINTED.match(text)
-                yield WrittenProgram(writer, printed[1] if printed else "", _informed(world, shown))
+                printed = text.removeprefix(PRINTED).partition("\n")[0] if text.startswith(PRINTED) else ""
+                yield WrittenProgram(writer, printed, _informed(world, shown))
 
 
 def _informed(world: QaWorld, documents: int) -> bool:
