@@ -141,8 +141,8 @@ def refuse_ignored(generator: Any) -> None:
     """Settings of SkyRL's own generator that would change nothing here are refused, not ignored."""
     instead = {
         "batched": "episodes have turns",
-        "apply_overlong_filtering": "use toolorchestra.advantage.count_context_cuts or drop_invalid_output",
-        "zero_reward_on_non_stop": "use toolorchestra.advantage.drop_invalid_output",
+        "apply_overlong_filtering": "use toolorchestra.advantage.count_context_cuts, or unreadable=dropped",
+        "zero_reward_on_non_stop": "use toolorchestra.advantage.unreadable=dropped",
         "vision_language_generator": "tasks are text",
     }
     for name, why in instead.items():

@@ -106,7 +106,7 @@ _PAPER = replace(
     learning_rate=1e-6,
     final_learning_rate=1e-6,
     loss=LossParams(kl_weight=1e-4),
-    advantage=AdvantageParams(unreadable="dropped", drop_invalid_output=True),
+    advantage=AdvantageParams(unreadable="dropped"),
 )
 
 PRESETS: Mapping[str, TrainConfig] = {
@@ -124,6 +124,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         expected_outcome=True,
         baselines=("cheapest", "strongest"),
         updates=8,
+        second_preference=True,
         learning_rate=3e-3,
         final_learning_rate=5e-4,
         loss=LossParams(entropy_weight=0.03),

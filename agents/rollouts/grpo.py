@@ -42,9 +42,7 @@ class AdvantageParams:
     """Groups whose rewards' standard deviation is not above this are left out."""
     unreadable: Unreadable = "kept"
     """What becomes of a trajectory with an unreadable turn: it is "kept" like any other, "wrong" as if it had not
-    solved its task, or "dropped"."""
-    drop_invalid_output: bool = False
-    """Leave out trajectories that ran into a limit instead of teaching against them."""
+    solved its task, or "dropped", as then is one that ran into a limit."""
     count_context_cuts: bool = False
     """Teach against trajectories that ran out of context, as wrong answers. Without it they are left out of their
     group: what they would have answered is not known."""
@@ -355,8 +353,7 @@ class Grpo:
 
 
 def _left_out(measure: Measure, params: AdvantageParams) -> bool:
-    unreadable = params.unreadable == "dropped" and not measure.valid_format
-    return unreadable or (params.drop_invalid_output and not measure.valid_output)
+    return params.unreadable == "dropped" and not (measure.valid_format and measure.valid_output)
 
 
 def teaches(group: Group, algorithm: Algorithm) -> bool:
