@@ -95,10 +95,13 @@ def take_step(run: TrainingRun) -> str:
     collected = time.monotonic()
     require_money()
     batch = training_batch(taken.groups, run.algorithm)
-    second = _second(run, taken.groups)
-    taken = replace(taken, metrics={**taken.metrics, "second_samples": second.samples})
-    learned = _learn(run, [*batch.data, *second.data])
-    if not batch.data:
+    data = batch.data
+    if run.config.second_preference:
+        second = _second(run, taken.groups)
+        data = [*data, *second.data]
+        taken = replace(taken, metrics={**taken.metrics, "second_samples": second.samples})
+    learned = _learn(run, data)
+    if not data:
         run.skipped += 1
         run.say(f"step {run.step}: none of {len(taken.groups)} groups has rewards that differ; no step taken")
     learnt = time.monotonic()
@@ -122,10 +125,8 @@ def collect_groups(run: TrainingRun) -> list[Group]:
 
 
 def _second(run: TrainingRun, groups: Sequence[Group]) -> SecondBatch:
-    """What the groups teach about other users, where that is asked."""
+    """What the groups teach about other users."""
     config = run.config
-    if not config.second_preference:
-        return SecondBatch()
     played = [training(mix).settings for mix in config.environments]
     named = zip(labels(config.environments), played, strict=True)
     wordings = {name: settings.wording for name, settings in named if settings.preference == "sampled"}
