@@ -115,10 +115,10 @@ PRESETS: Mapping[str, TrainConfig] = {
         environments=tuple(EnvMix(env_id, w, _TINY_ARGUMENTS) for env_id, w in zip(_WORLDS, (2.0, 1.0), strict=True)),
         model=ModelConfig(processes=2, optimizer="muon"),
         warm_start=WarmStart(steps=1_000, learning_rate=6e-3, demonstrations=16_000),
-        # 87,040 plays. A high rate that falls: much of the gain in cents comes where it is low. Without a bonus for
+        # 69,120 plays. A high rate that falls: much of the gain in cents comes where it is low. Without a bonus for
         # entropy, experts that pay for some subjects alone are forgotten in 25 steps.
-        steps=170,
-        groups=32,
+        steps=180,
+        groups=24,
         rollouts=16,
         algorithm="leave-one-out",
         expected_outcome=True,
