@@ -181,9 +181,6 @@ class TrainConfig:
     expected_outcome: bool = False
     """Learn from what was to be expected in place of what was drawn, where simulated experts answer: how likely the
     answer was right, and what such calls cost in the mean. In training alone; evaluations count what was drawn."""
-    second_preference: bool = False
-    """Let each group teach a second user's preference too, where preferences are sampled: its plays are scored again by
-    it, each as often as it would be played for that user. It takes no further plays."""
     loss: LossParams = field(default_factory=LossParams)
     advantage: AdvantageParams = field(default_factory=AdvantageParams)
     max_tokens: int = 10

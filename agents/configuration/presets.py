@@ -123,7 +123,6 @@ PRESETS: Mapping[str, TrainConfig] = {
         algorithm="leave-one-out",
         expected_outcome=True,
         baselines=("cheapest", "strongest"),
-        second_preference=True,
         updates=8,
         learning_rate=3e-3,
         final_learning_rate=5e-4,

@@ -277,19 +277,6 @@ class LocalEngine:
         self._changed()
         return {**made, **self._sampler_stats()}
 
-    @together
-    def rescored(self, data: Sequence[Datum], temperature: float) -> list[list[float]]:
-        """The log-probabilities of the tokens that count by the weights of now, in batches as training makes them."""
-        self.sampler.sleep()
-        return self._update.rescored(data, temperature)
-
-    def rescored_part(
-        self, snapshot: bytes, batches: Sequence[list[Datum]], temperature: float
-    ) -> list[list[list[float]]]:
-        """The same by these weights, batch by batch: a helper's part."""
-        self.adopt(snapshot)
-        return [self._update.logprobs(batch, temperature) for batch in batches]
-
     def take_help(self, helpers: Helpers | None) -> None:
         """Share each optimiser step with these from now on; with nobody where there are none."""
         self._update.helpers = helpers
@@ -336,8 +323,13 @@ class LocalEngine:
     def logprobs(self, data: Sequence[Datum], temperature: float = 1.0, *, batched: bool = False) -> list[list[float]]:
         """The trainer's own log-probabilities of the tokens that count, to hold against the sampler's: of each sequence
         alone, or `batched` together, which differs by what the kernels round."""
-        parts = [data] if batched else [[datum] for datum in data]
-        return [row for part in parts for row in self._update.logprobs(part, temperature)]
+        self.model.eval()
+        made: list[list[float]] = []
+        with torch.no_grad():
+            for batch in [data] if batched else [[datum] for datum in data]:
+                new, _, _ = self._update.score(self.model, batch, temperature)
+                made += [row.tolist() for row in torch.split(new, [sum(d.mask) for d in batch])]
+        return made
 
     @together
     def first_logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:

@@ -110,7 +110,8 @@ class PolicyUpdate:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.zero_grad(set_to_none=True)
-        made = self._batches(data)
+        most, padding = self._settings.tokens_per_batch, self._most_padding
+        made = batches(data, most, share=self._shares, most_padding=padding, long_prompts=self._long_prompts)
         if self.helpers:
             sums = self._helped(made, loss, total)
         else:
@@ -127,32 +128,6 @@ class PolicyUpdate:
             self._leave_out(norm)
         means = {name: value / total for name, value in sums.items()}
         return {**means, "tokens": float(total), "gradient_norm": norm, "not_finite": float(self.not_finite > 0)}
-
-    def _batches(self, data: Sequence[Datum]) -> Iterator[list[Datum]]:
-        most, padding = self._settings.tokens_per_batch, self._most_padding
-        return batches(data, most, share=self._shares, most_padding=padding, long_prompts=self._long_prompts)
-
-    def rescored(self, data: Sequence[Datum], temperature: float) -> list[list[float]]:
-        """Log-probabilities of the tokens that count, by the weights of now; helpers take as many batches each as this
-        process."""
-        shares = rounds(self._batches(data), len(self.helpers or ()) + 1)
-        mine, *theirs = [[batch for batch in part if batch] for part in zip(*shares, strict=True)] or [[]]
-        if self.helpers:
-            weights = to_bytes(self.trained)
-            self.helpers.begin("rescored_part", [(weights, part, temperature) for part in theirs])
-        made = [self.logprobs(batch, temperature) for batch in mine]
-        for number in range(len(theirs)):
-            made += self.helpers.receive(number)  # type: ignore[union-attr]
-        done = [batch for part in (mine, *theirs) for batch in part]
-        found = {id(d): row for batch, rows in zip(done, made, strict=True) for d, row in zip(batch, rows, strict=True)}
-        return [found.get(id(d), []) for d in data]
-
-    def logprobs(self, batch: Sequence[Datum], temperature: float) -> list[list[float]]:
-        """Log-probabilities of the tokens that count, of one batch."""
-        self._model.eval()
-        with torch.no_grad():
-            new, _, _ = self.score(self._model, batch, temperature)
-        return [row.tolist() for row in torch.split(new, [sum(d.mask) for d in batch])]
 
     def gradient(self, made: Iterable[list[Datum]], loss: LossParams, total: int) -> dict[str, float]:
         """Add what these batches give to the gradient of each weight. Gives the sums of what they tell."""

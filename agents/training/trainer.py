@@ -13,17 +13,15 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
-from toolorchestra.agents.configuration.environments import chosen_tasks, labels, seed_of, training
+from toolorchestra.agents.configuration.environments import chosen_tasks, seed_of
 from toolorchestra.agents.engines.base import Datum, Engine
 from toolorchestra.agents.engines.machine import this_machine
 from toolorchestra.agents.evaluation.heldout import POLICY, baseline_measures
 from toolorchestra.agents.rollouts.grpo import Group, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat, siblings
-from toolorchestra.agents.rollouts.second_preference import SecondBatch, for_others, second_batch
 from toolorchestra.agents.training import sessions
 from toolorchestra.agents.training.metrics import Progress
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
@@ -95,13 +93,8 @@ def take_step(run: TrainingRun) -> str:
     collected = time.monotonic()
     require_money()
     batch = training_batch(taken.groups, run.algorithm)
-    data = batch.data
-    if run.config.second_preference:
-        second = _second(run, taken.groups)
-        data = [*data, *second.data]
-        taken = replace(taken, metrics={**taken.metrics, "second_samples": second.samples})
-    learned = _learn(run, data)
-    if not data:
+    learned = _learn(run, batch.data)
+    if not batch.data:
         run.skipped += 1
         run.say(f"step {run.step}: none of {len(taken.groups)} groups has rewards that differ; no step taken")
     learnt = time.monotonic()
@@ -122,17 +115,6 @@ def collect_groups(run: TrainingRun) -> list[Group]:
         Group(part, baseline_measures(task.job, names, run.chat) if names else (), task.label)
         for part, task in zip(parts, tasks, strict=True)
     ]
-
-
-def _second(run: TrainingRun, groups: Sequence[Group]) -> SecondBatch:
-    """What the groups teach about other users."""
-    config = run.config
-    played = [training(mix).settings for mix in config.environments]
-    named = zip(labels(config.environments), played, strict=True)
-    wordings = {name: settings.wording for name, settings in named if settings.preference == "sampled"}
-    rng = random.Random(seed_of(config.seed, run.step, "second preference"))
-    others = for_others(groups, run.chat, wordings, config.max_context, rng)
-    return second_batch(others, run.algorithm, partial(run.engine.rescored, temperature=config.temperature))
 
 
 def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:

@@ -77,7 +77,6 @@ def test_a_run_from_nothing_to_a_report(whole: TrainingRun) -> None:
     assert [r["step"] for r in rows if r["kind"] == "eval"] == [0, 1, 2]
     first = next(r for r in rows if r["kind"] == "train")
     assert first["loss/mismatch"] < 1e-4
-    assert 1 <= first["second_samples"] <= SMALL.rollouts
     (index,) = parts(write_report(whole), "index")
     assert index["manifest"]["simulated"] is True
     assert all(one["lines"] for one in index["training"]["curves"])
@@ -215,20 +214,6 @@ def test_failed_rollouts_are_said_and_have_no_numbers(tmp_path: Path, monkeypatc
         run(tmp_path / "warm", replace(COLD, warm_start=start))
     (row,) = [r for r in read(tmp_path / "metrics.jsonl") if r["kind"] == "train"]
     assert (row["accuracy"], row["cents"], row["valid"], row["failed"]) == (None, None, None, 16)
-
-
-def test_a_fixed_preference_has_no_second(whole: TrainingRun, tmp_path: Path) -> None:
-    """Nor has a run that does not ask for it; and where it is asked, the weights are others in the end."""
-    config = replace(COLD, init_from=str(whole.folder))
-    frugal = tuple(replace(mix, arguments={**mix.arguments, "preference": "frugal"}) for mix in COLD.environments)
-    fixed = {"environments": frugal, "second_preference": True}
-    kinds = {"asked": {"second_preference": True}, "fixed": fixed, "not": {"second_preference": False}}
-    made = {name: run(tmp_path / name, replace(config, **settings)) for name, settings in kinds.items()}
-    rows = {name: [r for r in read(one.folder / "metrics.jsonl") if r["kind"] == "train"] for name, one in made.items()}
-    assert rows["asked"][0]["second_samples"] > 1
-    assert rows["fixed"][0]["second_samples"] == 0
-    assert "second_samples" not in rows["not"][0]
-    assert not same(weights(made["asked"]), weights(made["not"]))
 
 
 def test_groups_share_task_prices_and_preference(whole: TrainingRun) -> None:

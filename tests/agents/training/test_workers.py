@@ -22,7 +22,7 @@ from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.local import LocalEngine
 from toolorchestra.agents.rollouts.grpo import Trajectory
-from toolorchestra.agents.rollouts.rollout import Job, factory_of, siblings
+from toolorchestra.agents.rollouts.rollout import Job, factory_of
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.trainer import rollout_params
 from toolorchestra.agents.training.workers import SharedRollouts, Workers
@@ -61,24 +61,6 @@ def test_every_process_samples_from_the_weights_of_now(shared: tuple[LocalEngine
             picked = [p for p, a in zip(datum.logprobs, datum.mask, strict=True) if a]
             assert picked == pytest.approx(trained, abs=1e-4)
         engine.train(data, LossParams("cross_entropy"), 1e-2)
-
-
-def test_each_process_rescores_a_part(shared: tuple[LocalEngine, SharedRollouts]) -> None:
-    """In the order of the data, whose prompts are shared, and as each alone; what has no token that counts gets none.
-    With and without help."""
-    engine, rollouts = shared
-    data = [d for t in rollouts.collect(siblings(jobs(2)[1], 5) + jobs(3)) for d in sampled(t)]
-    data.insert(2, replace(data[0], mask=[False] * len(data[0].mask)))
-    alone = [engine.logprobs([d])[0] if any(d.mask) else [] for d in data]
-    engine.take_help(rollouts._workers)
-    try:
-        helped = engine.rescored(data, 1.0)
-    finally:
-        engine.take_help(None)
-    for found in (helped, engine.rescored(data, 1.0)):
-        assert [len(row) for row in found] == [sum(d.mask) for d in data]
-        for row, expected in zip(found, alone, strict=True):
-            assert row == pytest.approx(expected, abs=1e-4)
 
 
 def test_what_breaks_there_is_raised_here(shared: tuple[LocalEngine, SharedRollouts]) -> None:
