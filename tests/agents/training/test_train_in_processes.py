@@ -24,7 +24,7 @@ SETTINGS = (
     "--env tests.agents.training.even_source:Tests/Even-v0 max_turns=2 preference=accurate validation=test "
     "--groups 4 --rollouts 8 --steps 400 --expected-outcome False --save-every 1 --evaluate-every 400 "
     "--evaluation-tasks 2 --warm-start.steps 0 --model.hidden 32 --model.processes 1 --model.optimizer adamw "
-    "--updates 1 --baselines --no-report"
+    "--updates 1 --advantage.unreadable kept --baselines --no-report"
 )
 NARROW = ModelConfig(dtype="bfloat16", lora_rank=2)
 TRAIN = ["scripts/train_agent.py", *SETTINGS.split()]
