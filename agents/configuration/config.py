@@ -121,8 +121,8 @@ class WarmStart:
     learning_rate: float = 3e-3
     """Rises for 20 steps, then falls to a tenth by the last."""
     demonstrations: int = 3_000
-    """How many train tasks are demonstrated, each by one random play: any tool, any arguments, and what the user's
-    sentence asks for as often as all else, whatever it earns."""
+    """How many train tasks are demonstrated, each by one random play: any tool, any arguments. What the user's sentence
+    asks for, and the random habit that each subject of questions has, are more likely, whatever they earn."""
     planned: bool = False
     """Show a plan in place of a random play: the one that is worth most by what random plans on all tasks tell. It is
     what reinforcement learning is compared with."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from toolorchestra.agents.policies.plans import (
@@ -34,7 +35,9 @@ from toolorchestra.agents.policies.plans import (
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, no_such, one_of
 from toolorchestra.envs.base.random_values import random_value
+from toolorchestra.envs.domains.questions.datasets import NO_SUBJECT
 from toolorchestra.envs.domains.questions.source import QaSource
+from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
@@ -48,23 +51,27 @@ Likes = Callable[[Episode, Offer, Purpose], float]
 """How well an expert is liked for a purpose."""
 NAMES = ("random", "cheapest", "strongest", "oracle")
 PREFIX = "always:"
+HABITUAL = 0.4
+"""How often a random play with habits does what its subject's habit is."""
 
 
 class RandomPolicy:
-    """Any tool with any arguments of its schema, evenly. One that `heeds` takes what the user's sentence asks for as
-    often as all else."""
+    """Any tool with any arguments of its schema, evenly.
 
-    def __init__(self, seed: int = 0, heeds: bool = False) -> None:
-        self._rng, self._heeds = random.Random(seed), heeds
+    One with `habits` takes what the user's sentence asks for as often as all else. And each subject of questions has a
+    habit, which by these habits' name is any tool and any expert: it is taken two times of five."""
+
+    def __init__(self, seed: int = 0, habits: str = "") -> None:
+        self._rng, self._habits = random.Random(seed), habits
 
     def __call__(self, episode: Episode) -> str:
-        wished = wished_for(episode) if self._heeds else ()
+        any_of = partial(self._any, wished_for(episode) if self._habits else (), self._habit(episode))
         tools = {one.name: one for one in episode.world.toolbox}
-        tool = tools[self._any(list(tools), wished)]
+        tool = tools[any_of(list(tools))]
         arguments: dict[str, Any] = {}
         for name, schema in tool.checker.arguments.items():
             if "enum" in schema:
-                arguments[name] = self._any(schema["enum"], wished)
+                arguments[name] = any_of(schema["enum"])
             elif name == "query":
                 arguments[name] = body_of(question_world(episode).question.text)[:300]
             elif name == "answer":
@@ -75,7 +82,14 @@ class RandomPolicy:
             arguments = {**random_value(tool.parameters, self._rng), **arguments}
         return render_call(tool.name, arguments)
 
-    def _any(self, options: Sequence[Any], wished: Collection[str]) -> Any:
+    def _habit(self, episode: Episode) -> str:
+        """The name of its habit with questions of this subject."""
+        subject = episode.world.question.subject if isinstance(episode.world, QaWorld) else NO_SUBJECT
+        return f"{self._habits}/{subject}" if self._habits and subject != NO_SUBJECT else ""
+
+    def _any(self, wished: Collection[str], habit: str, options: Sequence[Any]) -> Any:
+        if habit and self._rng.random() < HABITUAL:
+            return max(options, key=lambda one: random.Random(f"{habit}/{one}").random())
         named = [one for one in options if isinstance(one, str) and one in wished]
         return self._rng.choice(named if named and self._rng.random() < 0.5 else options)
 

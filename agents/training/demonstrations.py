@@ -57,12 +57,12 @@ def check_plans(config: TrainConfig) -> None:
 
 
 class Wanderer:
-    """Knows the grammar: any tool with any arguments, whatever comes of it, and what the user's sentence asks for as
-    often as all else. Where messages are heard, it says one as often as it calls any one tool: what the last call
+    """Knows the grammar: any tool with any arguments, whatever comes of it, by what the sentence and the subject make
+    likely (RandomPolicy). Where messages are heard, it says one as often as it calls any one tool: what the last call
     gave."""
 
-    def __init__(self, rng: random.Random) -> None:
-        self._rng, self._plays = rng, RandomPolicy(rng.getrandbits(32), heeds=True)
+    def __init__(self, rng: random.Random, habits: str) -> None:
+        self._rng, self._plays = rng, RandomPolicy(rng.getrandbits(32), habits)
 
     def __call__(self, episode: Episode) -> str:
         tools = episode.world.toolbox.tools
@@ -152,7 +152,7 @@ def _told(
     chat = chat or _own_chat(config.model)
     data = []
     for env, factory, seed, rng in _tasks(config, numbers):
-        policy: Baseline = Wanderer(rng)
+        policy: Baseline = Wanderer(rng, f"habits {config.seed}")
         if values is not None:
             if env not in values:  # nothing was learnt of it
                 continue

@@ -89,6 +89,8 @@ NEEDED = ("question", "answer")
 DIFFICULTY = 3.0
 """Nobody has measured a real question on the simulated models' scale; this is its middle."""
 ALL = "all"
+NO_SUBJECT = "general"
+"""Subject of a question whose set names none."""
 Family = Literal["math", "science", "code", "logic", "knowledge"]
 _FAMILIES: Mapping[str, Family] = {
     "math": "math", "physics": "science", "chemistry": "science", "biology": "science", "engineering": "science",
@@ -197,7 +199,7 @@ def _question(spec: Dataset, row: Row, names: Mapping[str, str], key: str) -> Qu
                 return None
             hint = 'leave such rows out with Dataset(..., blanks="skip")'
             raise ConfigError(f"data set {spec.where}: row {key!r} has no {name} under {names[name]!r}; {hint}")
-    subject = str(row.get(names.get("subject", ""), "") or "general")
+    subject = str(row.get(names.get("subject", ""), "") or NO_SUBJECT)
     file = str(row.get(names.get("file", ""), "") or "")
     made = Question(str(text).strip(), Answer(str(answer).strip()), subject, family_of(subject), DIFFICULTY)
     return replace(made, files=(file,)) if file else made
