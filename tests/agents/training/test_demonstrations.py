@@ -92,11 +92,13 @@ def test_each_subject_has_a_habit_that_nothing_but_its_name_chose() -> None:
     }
     assert all(50 < times < 75 for some in first.values() for _, times in some.values())  # 40, and a third of the rest
     liked = {habits: {subject: tool for subject, (tool, _) in some.items()} for habits, some in first.items()}
-    assert len(set(liked["one"].values())) > 1 and liked["one"] != liked["other"]
+    assert len(set(liked["one"].values())) > 1
+    assert liked["one"] != liked["other"]
     world = openings[0].world
     world.question = replace(world.question, subject=NO_SUBJECT)
     plain = Counter(parse(RandomPolicy(luck, "one")(openings[0])).calls[0].name for luck in range(300))
-    assert len(plain) == 3 and max(plain.values()) < 130
+    assert len(plain) == 3
+    assert max(plain.values()) < 130
 
 
 @pytest.mark.parametrize(("kind", "asks"), [("frugal", True), ("fast", True), ("accurate", False)])
