@@ -36,7 +36,7 @@ DUAL_CLIP = 10.0
 """Bound on the loss of tokens with a negative advantage whose probability has grown."""
 CLIP_NORM = 1.0
 """The largest norm of the gradient in one optimiser step. A larger gradient is scaled down to it."""
-LEAST_LIKELY = 1e-3
+LEAST_LIKELY = 1e-2
 """Probability below which a token has no share in the entropy. Otherwise the bonus is earned by random words, wherever
 they do no harm: there are more of them than there are choices."""
 MOST_NOT_FINITE = 5
