@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 WARM = "warm_start"
 """The folder of the checkpoints within the supervised start. The first one behind it takes their place."""
-KEPT = ("step", "warm", "warm_steps", "best", "best_cents", "best_step", "skipped")
+KEPT = ("step", "warm", "warm_steps", "best", "best_cents", "best_step", "pace", "skipped")
 """What a checkpoint keeps of a run beside its engine."""
 FREE = frozenset((*("steps", "save_every", "evaluate_every", "evaluation_tasks", "wandb", "dump_every"), "spend_cap"))
 """Settings that may change when a run goes on: what they change comes after, and what was done stays as it is."""
@@ -65,6 +65,8 @@ class TrainingRun:
     """Reward on the validation split, as it was to be expected; of equal ones, the cheaper evaluation is the better."""
     best_cents: float = float("inf")
     best_step: int = -1
+    pace: float = 1.0
+    """Factor of the learning rate: it falls by half when a step moves the policy too far, and grows back."""
     skipped: int = 0
     """Steps without one usable group."""
     stopping: bool = False
