@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from toolorchestra.agents.commands import train
 from toolorchestra.agents.evaluation.heldout import played
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
+from toolorchestra.agents.training.metrics import read as read_metrics
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.testing import check_environment
@@ -87,6 +89,24 @@ def test_the_recorder_writes_what_a_warm_start_reads(
     assert len(rows) == 40
     assert {r["outcome"]["value"] for r in rows} == {0.0, 1.0}
     assert json.dumps(rows[0]["tools"]).count('"function":') == 4
+
+
+def test_a_start_from_recordings_keeps_its_grammar_at_the_presets_rate(
+    parcels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no step ends early, it has unlearnt it after six steps."""
+    path = tmp_path / "runs.jsonl"
+    monkeypatch.setattr(sys, "argv", ["record.py", str(path)])
+    runpy.run_path(str(parcels / "record.py"), run_name="__main__")
+    words = f"--env Example/Parcels-v0 prices={PRICES} max_turns=6 --warm-start.trajectories {path} "
+    words += (
+        "--warm-start.steps 300 --max-tokens 24 --max-context 512 --groups 32 --steps 9 --final-learning-rate 3e-3 "
+    )
+    words += f"--model.processes 1 --evaluate-every 9 --evaluation-tasks 8 --no-report --out {tmp_path / 'run'}"
+    assert train.main(words.split()) == 0
+    rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "train"]
+    assert statistics.fmean(row["valid"] for row in rows[-3:]) > 0.8
+    assert min(row["loss/pace"] for row in rows) < 1  # it was put to the test
 
 
 SEAMS = EXAMPLES / "seams"

@@ -74,14 +74,18 @@ def test_clips() -> None:
     assert kl_to(torch.tensor([0.5]), torch.tensor([0.0])).item() == pytest.approx(0.125)
 
 
-def test_the_share_that_was_clipped_has_both_bounds() -> None:
+def test_the_share_that_was_clipped_has_both_bounds_and_a_divergence_grows_both_ways() -> None:
     made, shares = engine(), []
+    divergences: list[float] = []
     data = conversations(made, count=4)
     for ratio in (0.75, 0.85, 1.25, 1.35):
         moved = [replace(d, logprobs=[p - m * math.log(ratio) for p, m in zip(d.logprobs, d.mask, strict=True)])
                  for d in data]  # fmt: skip
-        shares.append(made.train(moved, LossParams(), 1e-12)["clipped"])
+        told = made.train(moved, LossParams(), 1e-12)
+        shares.append(told["clipped"])
+        divergences.append(told["kl_sampler"])
     assert shares == [1.0, 0.0, 0.0, 1.0]
+    assert divergences == pytest.approx([r - 1 - math.log(r) for r in (0.75, 0.85, 1.25, 1.35)], rel=1e-3)
 
 
 @pytest.mark.parametrize("config", [CONFIG, MUON])

@@ -34,7 +34,7 @@ from toolorchestra.agents.training import checkpoint, trainer, training_run, war
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.trainer import collect_groups, train
-from toolorchestra.agents.training.training_run import TrainingRun
+from toolorchestra.agents.training.training_run import TrainingRun, open_run
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.registration import register
 
@@ -361,9 +361,33 @@ def test_optimiser_steps_take_whole_groups_at_a_falling_rate() -> None:
         for prompt in (1, 2, 3, 4)
     ]
     for step in range(3):
-        trainer._learn(SimpleNamespace(config=config, step=step, loss=LossParams(), engine=engine), data)  # type: ignore[arg-type]
+        made = SimpleNamespace(config=config, step=step, loss=LossParams(), engine=engine, pace=1.0)
+        trainer._learn(made, data)  # type: ignore[arg-type]
     assert [rate for _, rate in given] == pytest.approx([1e-2, 1e-2, 1e-3, 1e-3, 1e-4, 1e-4])
     for first, second in zip(given[::2], given[1::2], strict=True):
         prompts = [{d.tokens[0] for d in part} for part, _ in (first, second)]
         assert [len(first[0]), len(second[0])] == [6, 6]
         assert not prompts[0] & prompts[1]
+
+
+def test_a_step_that_moves_the_policy_too_far_ends_there_and_the_next_is_slower(tmp_path: Path) -> None:
+    """Of eight optimiser steps. How far the weights stand from what sampled before the first one counts for nothing."""
+    moved, given = iter([0.5, *[0.51] * 7, 0.5, 0.51, 0.53, *[0.0] * 8]), list[float]()
+
+    def heard(_: Sequence[Datum], loss: LossParams, rate: float) -> dict[str, float]:
+        given.append(rate)
+        return {"kl_sampler": next(moved)}
+
+    config = replace(COLD, steps=3, updates=8, learning_rate=1.0, final_learning_rate=1.0)
+    made = open_run(config, tmp_path, *build(config), resume=False, say=lambda _: None)
+    made.warm, made.engine.train = True, heard  # type: ignore[method-assign]
+    data = [Datum([prompt, 7], [0.0] * 2, [1.0] * 2, [False, True]) for prompt in range(8)]
+    told = [trainer._learn(made, data) for _ in range(2)]
+    assert given == [1.0] * 11  # it never rises above the settings' rate
+    assert [one["pace"] for one in told] == [1.0, 0.5]
+    made.step = 2
+    made.save()
+    again = open_run(config, tmp_path, *build(config), resume=True, say=lambda _: None)
+    again.engine.train = heard  # type: ignore[method-assign]
+    trainer._learn(again, data)
+    assert given[11:] == pytest.approx([0.5 * 1.03**k for k in range(8)])
