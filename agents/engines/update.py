@@ -36,8 +36,6 @@ DUAL_CLIP = 10.0
 """Bound on the loss of tokens with a negative advantage whose probability has grown."""
 CLIP_NORM = 1.0
 """The largest norm of the gradient in one optimiser step. A larger gradient is scaled down to it."""
-MOST_GAP = 10.0
-"""Nats by which a token may have become likelier, where that is exponentiated: beyond it the number says no more."""
 LEAST_LIKELY = 1e-2
 """Probability below which a token has no share in the entropy. Otherwise the bonus is earned by random words, wherever
 they do no harm: there are more of them than there are choices."""
@@ -192,7 +190,7 @@ class PolicyUpdate:
         with torch.no_grad():
             gap = (new - old).float()
             outside = (gap.exp() > 1 + loss.clip_high) | (gap.exp() < 1 - loss.clip_low)
-            moved = gap.clamp(max=MOST_GAP).expm1() - gap  # of tokens that were sampled: never negative, unlike -gap
+            moved = gap.expm1() - gap  # of tokens that were sampled: never negative, unlike -gap
             sums |= {"loss": float(losses.detach().sum()), "kl_sampler": float(moved.sum())}
             sums |= {"mismatch": float(gap.abs().sum()), "clipped": float(outside.sum())}
         return sums

@@ -34,7 +34,7 @@ from toolorchestra.envs.money.journal import require_money
 
 MOST_MOVED = 0.02
 """How far the optimiser steps of one step may move the policy: KL divergence from what they began with, in nats a
-token. In runs that learnt it stays below; where it was passed, turns could soon no more be read."""
+token. Runs that learn seldom pass it; in runs that unlearnt their grammar it was passed by far, before all else."""
 SLOWER, FASTER = 0.5, 1.03
 """Factors of the pace, for a step that moved the policy too far and for an optimiser step that did not."""
 
