@@ -226,6 +226,7 @@ def baseline(name: str, seed: int = 0) -> Baseline:
         "cheapest": lambda: liking(_cheapness),
         "strongest": lambda: liking(_strength),
         "oracle": Oracle,
+        "told-oracle": lambda: Oracle(is_told=True),
         "task-oracle": lambda: Oracle(knows_luck=True),
         "cheap": lambda: liking(lambda episode, offer, _: -token_price(episode, offer)),
         "expensive": lambda: liking(lambda episode, offer, _: token_price(episode, offer)),

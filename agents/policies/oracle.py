@@ -2,10 +2,11 @@
 held to.
 
 It plans by expectation and never looks at what calls will bring. Which facts are missing it knows without asking, and
-in held-out evaluations how often the baselines called a favoured tool. What a program printed it reads as an agent
-does: how likely that is right follows from the skills of those who wrote programs, and from whether they agree. A plan
-says who searches, who writes the program, who answers, and how often a tool that the user favours is called besides.
-Each turn every plan is weighed as the reward weighs it, and the first call of the best one is made.
+in held-out evaluations what the baselines paid and how often they called a favoured tool. No agent can know either.
+What a program printed it reads as an agent does: how likely that is right follows from the skills of those who wrote
+programs, and from whether they agree. A plan says who searches, who writes the program, who answers, and how often a
+tool that the user favours is called besides. Each turn every plan is weighed as the reward weighs it, and the first
+call of the best one is made.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from toolorchestra.agents.policies.expected import programs_run
-from toolorchestra.agents.policies.plans import answering, last_result, question_world, tool_of, uses
+from toolorchestra.agents.policies.plans import answering, last_result, question_world, results, tool_of, uses
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.domains.questions.world import QaWorld
@@ -27,6 +28,7 @@ from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN, Skill, com
 from toolorchestra.envs.money.prices import EXPERT, NANO, REWARDED_ROLES, Tokens, Usage
 from toolorchestra.envs.tools import Offer, Tool
 from toolorchestra.envs.tools.question_material import gathered
+from toolorchestra.envs.tools.search import NOTHING_MISSING
 
 MOST_SEARCHES = 12
 MOST_PROGRAMS = 4
@@ -88,10 +90,12 @@ class Oracle:
 
     With `knows_luck` it also knows how the question suits whom, which nobody can know before asking, and whether a
     computed result is right. What it then reaches is beyond any policy: the task oracle.
+
+    Where it `is_told` it finds out as an agent does that nothing is missing: it searches until a searcher says so.
     """
 
-    def __init__(self, scale: Scale | None = None, *, knows_luck: bool = False) -> None:
-        self._scale, self._knows_luck = scale, knows_luck
+    def __init__(self, scale: Scale | None = None, *, knows_luck: bool = False, is_told: bool = False) -> None:
+        self._scale, self._knows_luck, self._is_told = scale, knows_luck, is_told
 
     def __call__(self, episode: Episode) -> str:
         world = question_world(episode)
@@ -99,7 +103,7 @@ class Oracle:
         if ask is not None and uses(episode, ask) and submit is not None:
             return render_call(submit.name, {"answer": last_result(episode)})
         most_calls = self._scale.most_calls if self._scale else {}
-        planner = _OraclePlans(episode, world, most_calls, knows_luck=self._knows_luck)
+        planner = _OraclePlans(episode, world, most_calls, knows_luck=self._knows_luck, is_told=self._is_told)
         plans = list(planner.plans())
         scale = self._scale or Scale.over([plan.bill for plan in plans], {})
         valued = [(scale.value(plan, episode.preference), -plan.bill.usd, plan.first) for plan in plans]
@@ -137,7 +141,15 @@ _NOTHING = _PlanPart()
 class _OraclePlans:
     """The plans of one moment of an episode."""
 
-    def __init__(self, episode: Episode, world: QaWorld, most_calls: Mapping[str, float], *, knows_luck: bool) -> None:
+    def __init__(
+        self,
+        episode: Episode,
+        world: QaWorld,
+        most_calls: Mapping[str, float],
+        *,
+        knows_luck: bool,
+        is_told: bool = False,
+    ) -> None:
         self._episode, self._world, self._question = episode, world, world.question
         self._knows_luck = knows_luck
         shown = gathered(world)
@@ -148,6 +160,9 @@ class _OraclePlans:
         self._most_calls = most_calls
         self._ending = answering(episode)
         self._search, self._code = tool_of(episode, "search"), tool_of(episode, "enhance_reasoning")
+        told = any(text.startswith(NOTHING_MISSING) for text in results(episode))
+        self._asks = is_told and self._search is not None and bool(self._question.facts) and not told
+        """Whether it has yet to hear from a searcher that nothing is missing."""
         self._computed = self._known_result(shown) if knows_luck else self._believed_result()
 
     def _known_result(self, shown: str) -> float | None:
@@ -225,18 +240,20 @@ class _OraclePlans:
         return works * right + (1 - works) * (wrong + now) / 2
 
     def _searches(self) -> Iterator[_PlanPart]:
-        """Search not at all, or until the last fact is found."""
-        if not self._missing:
+        """Search not at all, or until the last fact is found; who has to be told goes on until then."""
+        if not self._missing and not self._asks:
             yield _NOTHING
             return
         plain = tool_of(self._episode, "local_search", "web_search")
-        if plain is not None and self._episode.turn < MOST_SEARCHES:
+        if plain is not None and self._missing and self._episode.turn < MOST_SEARCHES:
             call = render_call(plain.name, {"query": self._missing[0].query})
             yield _PlanPart(call, turns=len(self._missing))
         elif self._search is not None and uses(self._episode, self._search) < MOST_SEARCHES:
             for offer in self._search.offers:
-                times = len(self._missing) / self._skill(offer).query_chance(self._question)
+                times = len(self._missing) / self._skill(offer).query_chance(self._question) + self._asks
                 yield self._part(self._search, offer, "query", math.ceil(times), times)
+            if self._asks and uses(self._episode, self._search):
+                return
         yield _NOTHING
 
     def _programs(self) -> Iterator[_PlanPart]:

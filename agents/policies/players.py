@@ -33,7 +33,8 @@ from toolorchestra.envs.factory import EpisodeFactory
 __all__ = ["NAMES", "Move", "Player", "PlayerOptions", "playable", "player"]
 
 RANDOM, CHECKPOINT = "random", "checkpoint:"
-TABLED = ("cheapest", "strongest", "oracle", "task-oracle")
+ORACLES = ("oracle", "told-oracle", "task-oracle")
+TABLED = ("cheapest", "strongest", *ORACLES)
 """Players that know the simulated experts' skills."""
 RULED = ("cheap", "expensive", "cascade")
 """Players that know prices alone."""
@@ -89,7 +90,7 @@ def playable(name: str, factory: EpisodeFactory) -> str:
     """Why a player cannot play a factory's episodes, or "". An unknown name is an error."""
     if name in TABLED and not baselines.players(factory.source):
         return f"policy {name!r} plays questions to simulated experts, whose skills it knows; {_not(factory)}"
-    if (name in RULED or name in FITTED or name in ("oracle", "task-oracle")) and (refused := _asks_nobody(factory)):
+    if (name in RULED or name in FITTED or name in ORACLES) and (refused := _asks_nobody(factory)):
         return f"policy {name!r} routes questions among experts; {refused}"
     if name in FITTED and "train" not in factory.source.splits:
         return f"policy {name!r} learns from train tasks; {factory.source.name} has none"

@@ -29,6 +29,8 @@ from toolorchestra.envs.base.errors import ConfigError
 Say = Callable[[str], None]
 BEFORE, WARM, TRAINED = "before training", "supervised start", "trained"
 BASELINES = ("cheapest", "strongest", "cascade")
+TOLD = "told-oracle"
+"""The oracle as far as an agent can know what it knows: about what a policy can reach."""
 
 
 class TaskResult(NamedTuple):
@@ -138,9 +140,10 @@ def _played(config: TrainConfig, checkpoints: Mapping[str, Path | None], tasks: 
 def _beside(held_out: HeldOut, evaluations: Mapping[str, Evaluation], chat: Chat) -> StagesPlayed:
     last = evaluations[TRAINED]
     plays = {name: plays_of(evaluation.tasks) for name, evaluation in evaluations.items()}
-    for name in BASELINES:
+    with_oracle = all(task is None or ORACLE in task.players for task in last.tasks)
+    for name in (*BASELINES, *((TOLD,) if with_oracle else ())):
         plays[name] = plays_of(held_out.beside(partial(baseline, name), last, chat))
-    if all(task is None or ORACLE in task.players for task in last.tasks):
+    if with_oracle:
         plays[ORACLE] = plays_of(last.tasks, ORACLE)
     preferences = [trajectory.preference.kind for trajectory in last.trajectories]
     return StagesPlayed(preferences, plays, list(evaluations), {name: e.valid for name, e in evaluations.items()})

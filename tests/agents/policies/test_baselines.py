@@ -177,6 +177,21 @@ LONELY = {
 }
 
 
+def test_the_told_oracle_searches_until_it_hears_that_nothing_is_missing() -> None:
+    """Unlike the oracle, who knows it."""
+    made = factory_of("FRAMES-v0", preference="none")
+    heard: dict[str, list[bool]] = {"oracle": [], "told-oracle": []}
+    for seed in range(30):
+        for name, found in heard.items():
+            ended = played(made, baseline(name), seed)
+            texts = [str(m["content"]) for m in ended.messages if m["role"] == "tool" and m.get("name") == "search"]
+            if 0 < len(texts) < 8:  # who searched in vain may run out of turns
+                found.append(texts[-1].startswith(NOTHING_MISSING))
+    assert len(heard["told-oracle"]) > 15
+    assert all(heard["told-oracle"])
+    assert not any(heard["oracle"])
+
+
 def test_where_nobody_can_be_asked_the_oracle_cannot_play(tmp_path: Path) -> None:
     (tmp_path / "tools.json").write_text(json.dumps(LONELY))
     factory = factory_of("HLE-v0", tools=str(tmp_path / "tools.json"), preference="none")

@@ -22,7 +22,7 @@ from toolorchestra.agents.policies.knn_and_skillbook import (
 )
 from toolorchestra.agents.policies.oracle import _OraclePlans
 from toolorchestra.agents.policies.plans import can_follow, plans
-from toolorchestra.agents.policies.players import FITTED, NAMES, playable, player
+from toolorchestra.agents.policies.players import FITTED, NAMES, ORACLES, playable, player
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ConfigError, Outage
@@ -200,7 +200,7 @@ def _after(made: EpisodeFactory, seed: int, printed: tuple[str, ...]) -> _Oracle
 
 
 @pytest.mark.parametrize("where", ["HLE", "FRAMES", "plain"])
-@pytest.mark.parametrize("name", [name for name in OFFLINE if name not in ("oracle", "task-oracle")])
+@pytest.mark.parametrize("name", [name for name in OFFLINE if name not in ORACLES])
 def test_no_move_follows_from_the_hidden_answer(name: str, where: str) -> None:
     made = place(where)
     for seed in range(4):
