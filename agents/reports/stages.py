@@ -94,10 +94,10 @@ def stages_of(folder: Path, tasks: int, *, again: bool, say: Say) -> StagesPlaye
     best = checkpoint_of(folder)
     kept, checkpoints = folder / "report" / "stages.json", _checkpoints(folder, best)
     weights = {name: path and (path / checkpoint.MANIFEST).read_text("utf-8") for name, path in checkpoints.items()}
-    made_of = {"tasks": tasks, "checkpoints": weights}
+    made_of = {"tasks": tasks, "checkpoints": weights, "beside": [*BASELINES, TOLD]}
     if kept.is_file() and not again:
         row = json.loads(kept.read_text(encoding="utf-8"))
-        if row.get("made_of") == made_of:  # other weights or other tasks are played anew
+        if row.get("made_of") == made_of:  # other weights, tasks or players are played anew
             return StagesPlayed.from_json(row)
     played = _played(config_of(best), checkpoints, tasks, say)
     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,8 @@ def as_markdown(played: StagesPlayed) -> str:
     tables = [_overall(played)]
     tables.append(f"Reward / right / ¢ a task, by preference:\n\n{_preferences(played, [*played.plays], _short)}")
     if ORACLE in played.plays:
-        shares = _preferences(played, played.stages, _of_oracle)
+        told = [name for name in (*played.stages, TOLD) if name in played.plays]
+        shares = _preferences(played, told, _of_oracle)
         tables.append(f"Share of the oracle's reward, by preference:\n\n{shares}")
     return "\n\n".join([*tables, _changes(played)])
 

@@ -193,7 +193,7 @@ def test_every_stage_and_every_fixed_player_plays_the_same_tasks(made: tuple[Pat
     run, played = made
     assert list(played.plays) == [
         *("supervised start", "trained"),
-        *("cheapest", "strongest", "cascade", "oracle"),
+        *("cheapest", "strongest", "cascade", "told-oracle", "oracle"),
     ]
     assert played.stages == ["supervised start", "trained"]
     assert {len(plays) for plays in played.plays.values()} == {len(played.preferences)} == {4}  # two worlds
