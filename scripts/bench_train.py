@@ -21,12 +21,9 @@ from toolorchestra.agents.configuration.config import TrainConfig, WarmStart
 from toolorchestra.agents.configuration.environments import chosen_tasks
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams
-from toolorchestra.agents.evaluation.heldout import HeldOut
 from toolorchestra.agents.rollouts.grpo import TokenSequence, Trajectory
-from toolorchestra.agents.rollouts.rollout import Rollouts
 from toolorchestra.agents.training.build import build
-from toolorchestra.agents.training.metrics import Log
-from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
+from toolorchestra.agents.training.training_run import TrainingRun, open_run
 from toolorchestra.agents.training.warmstart import warm_start
 
 Turn = tuple[list[int], int]
@@ -165,9 +162,7 @@ def as_trl(data: Sequence[Datum], torch: Any) -> dict[str, Any]:
 
 def warmed(config: TrainConfig, folder: Path) -> TrainingRun:
     """A run whose model speaks the grammar, so that its episodes look like those of training."""
-    engine, chat = build(config)
-    rollouts, held_out = Rollouts(engine, chat, rollout_params(config)), HeldOut(config.environments, 1)
-    run = TrainingRun(config, folder, engine, chat, rollouts, held_out, Log(folder, 0), print)
+    run = open_run(config, folder, *build(config), resume=False, say=print)
     warm_start(run)
     return run
 
@@ -181,7 +176,9 @@ def main() -> int:
     args = parser.parse_args()
     base = preset("tiny")
     start = WarmStart(steps=200, demonstrations=400, gate=False)
-    config = replace(base, warm_start=start, model=replace(base.model, threads=args.threads, processes=1))
+    model = replace(base.model, threads=args.threads, processes=1)
+    # No more plays at a time than the sampler has rows: the bare sampler waits for none.
+    config = replace(base, warm_start=start, model=model, groups=model.rows // 8, rollouts=8)
     with tempfile.TemporaryDirectory() as place:
         run = warmed(config, Path(place))
         engine: Any = run.engine
