@@ -322,14 +322,15 @@ class LocalEngine:
     @together
     def logprobs(self, data: Sequence[Datum], temperature: float = 1.0, *, batched: bool = False) -> list[list[float]]:
         """The trainer's own log-probabilities of the tokens that count, to hold against the sampler's: of each sequence
-        alone, or `batched` together, which differs by what the kernels round."""
+        alone, or `batched` as in training, which differs by what the kernels round."""
         self.model.eval()
-        made: list[list[float]] = []
+        found: dict[int, list[float]] = {}
         with torch.no_grad():
-            for batch in [data] if batched else [[datum] for datum in data]:
+            for batch in self._update.batched(data) if batched else ([datum] for datum in data):
                 new, _, _ = self._update.score(self.model, batch, temperature)
-                made += [row.tolist() for row in torch.split(new, [sum(d.mask) for d in batch])]
-        return made
+                rows = torch.split(new, [sum(d.mask) for d in batch])
+                found.update(zip(map(id, batch), (row.tolist() for row in rows), strict=True))
+        return [found.get(id(datum), []) for datum in data]
 
     @together
     def first_logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:

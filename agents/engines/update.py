@@ -110,8 +110,7 @@ class PolicyUpdate:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.zero_grad(set_to_none=True)
-        most, padding = self._settings.tokens_per_batch, self._most_padding
-        made = batches(data, most, share=self._shares, most_padding=padding, long_prompts=self._long_prompts)
+        made = self.batched(data)
         if self.helpers:
             sums = self._helped(made, loss, total)
         else:
@@ -128,6 +127,11 @@ class PolicyUpdate:
             self._leave_out(norm)
         means = {name: value / total for name, value in sums.items()}
         return {**means, "tokens": float(total), "gradient_norm": norm, "not_finite": float(self.not_finite > 0)}
+
+    def batched(self, data: Sequence[Datum]) -> Iterator[list[Datum]]:
+        """The batches that these are run in, without those that have no token that counts."""
+        most, padding = self._settings.tokens_per_batch, self._most_padding
+        return batches(data, most, share=self._shares, most_padding=padding, long_prompts=self._long_prompts)
 
     def gradient(self, made: Iterable[list[Datum]], loss: LossParams, total: int) -> dict[str, float]:
         """Add what these batches give to the gradient of each weight. Gives the sums of what they tell."""
