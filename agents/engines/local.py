@@ -331,7 +331,7 @@ class LocalEngine:
                 rows = torch.split(new, [sum(d.mask) for d in batch])
                 found |= {numbers.get(id(d), -1): row.tolist() for d, row in zip(batch, rows, strict=True)}
         if batched and self.ranks:
-            found = self.ranks.together(found)
+            found = self.ranks.gathered(found)
         return [found.get(numbers[id(datum)], []) for datum in data]
 
     @together
