@@ -65,6 +65,7 @@ lint: .venv/.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy scripts
 	$(BIN)/lint-imports
 
 # The versions that .venv has, as the pins of the next one. torch and its parts are pinned here instead, since the build

@@ -77,10 +77,11 @@ def shape_of(where: Where) -> Mapping[str, Any]:
 def trainer(where: Where, length: int, rank: int, sampler: Any = None, **settings: Any) -> LocalEngine:
     """A model of random weights under an adapter, as preset 8b-h100 trains it. Its head makes logits of the size that a
     trained one makes: in 16 bits what two kernels round apart grows with them."""
-    held = {"device": where.device, "dtype": "bfloat16", "lora_rank": rank, "tokens_per_batch": length, "rows": 1}
+    held: dict[str, Any] = {"device": where.device, "dtype": "bfloat16", "lora_rank": rank, "length": length, "rows": 1}
     model = random_model(shape_of(where), "bfloat16", where.device)
     model.lm_head.weight.data.mul_(REAL_LOGITS)
-    return LocalEngine(model, [], LocalConfig(**held, length=length, gradient_checkpointing=True, **settings), sampler)
+    config = LocalConfig(**held, tokens_per_batch=length, gradient_checkpointing=True, **settings)
+    return LocalEngine(model, [], config, sampler)
 
 
 def sequences(where: Where, length: int, count: int = 2, *, prompts: int = 0) -> list[Datum]:
@@ -108,8 +109,7 @@ def steps(where: Where, tokens: int) -> Mapping[str, Any]:
     seconds = seconds_a_step(engine, sequences(where, length, count))
     wanted = MemoryPlan(Shape.read(shape_of(where)), 0, lora_rank=rank, tokens_per_batch=length, checkpointing=True)
     useful, all_of_it = (
-        training_operations(wanted.shape, length, lora=True, checkpointing=twice, reference=True)
-        for twice in (False, True)
+        training_operations(wanted.shape, length, lora=True, checkpointing=twice, besides=1) for twice in (False, True)
     )
     rate = count * length / seconds
     found = {"length": length, "fused kernels": str(engine.fused), "seconds": seconds, "tokens_per_second": rate}
@@ -158,7 +158,7 @@ def vllm(where: Where) -> Mapping[str, Any]:
     length, share = prompt + sampled + 8, preset("8b-h100").model.memory_share
     kept = {name: value for name, value in shape_of(where).items() if name != "model_type"}
     described = {**Qwen3Config(**kept).to_dict(), "architectures": ["Qwen3ForCausalLM"]}
-    held = {"device": where.device, "dtype": "bfloat16", "length": length, "lora_rank": rank}
+    held: dict[str, Any] = {"device": where.device, "dtype": "bfloat16", "length": length, "lora_rank": rank}
     sampler = VllmSampler(described, [], VllmConfig(**held, rows=max(batches), memory_share=share))
     engine = trainer(where, length, rank, sampler)
     words = [random.Random(n).choices(range(int(shape_of(where)["vocab_size"])), k=prompt) for n in range(max(batches))]
@@ -209,8 +209,8 @@ def learning(where: Where) -> TrainConfig:
     )  # fmt: skip
     if not where.tiny:
         return started
-    few = {"steps": 2, "groups": 2, "rollouts": 2, "updates": 1, "evaluation_tasks": 2, "evaluate_every": 1}
-    return replace(started, warm_start=WarmStart(steps=0), **few)
+    few: dict[str, Any] = {"steps": 2, "groups": 2, "rollouts": 2, "updates": 1, "evaluate_every": 1}
+    return replace(started, warm_start=WarmStart(steps=0), evaluation_tasks=2, **few)
 
 
 def learn(where: Where) -> Mapping[str, Any]:
@@ -232,14 +232,14 @@ def run(where: Where) -> Mapping[str, Any]:
     random_model(shape, "bfloat16", where.device).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     held = replace(wanted.model, path=str(folder), device=where.device)
-    few = {"steps": 4, "groups": 16, "rollouts": 8, "updates": 2, "evaluate_every": 4, "evaluation_tasks": 50}
+    few: dict[str, Any] = {"steps": 4, "groups": 16, "rollouts": 8, "evaluate_every": 4, "evaluation_tasks": 50}
     started = WarmStart(steps=200, learning_rate=1e-3, demonstrations=2_000, gate=False)
     if where.tiny:
         few |= {"steps": 2, "groups": 2, "evaluation_tasks": 2}
         held, started = replace(held, rows=4, lora_rank=8, tokens_per_batch=512), replace(started, steps=2)
     config = replace(
         wanted, environments=tiny.environments[:1], model=held, warm_start=started, max_tokens=40, max_context=512,
-        learning_rate=1e-4, **few,
+        learning_rate=1e-4, updates=2, **few,
     )  # fmt: skip
     told, rows = trained(config, where.out / "run")
     warm = [row["loss"] for row in rows if row["kind"] == "warm"]

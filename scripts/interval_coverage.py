@@ -100,8 +100,8 @@ def saved(rng: np.random.Generator, n: int) -> bool:
 def points(rng: np.random.Generator, n: int) -> bool:
     """The difference in accuracy of two policies on the same tasks."""
     hard, (left, right) = rng.normal(size=n), rng.uniform(0.2, 0.9, 2)
-    sides = [_singles(_hard(rng, n, chance, hard)) for chance in (left, right)]
-    return _holds(paired_share_interval(*sides), right - left)
+    one, other = (_singles(_hard(rng, n, chance, hard)) for chance in (left, right))
+    return _holds(paired_share_interval(one, other), right - left)
 
 
 def cents_apart(rng: np.random.Generator, n: int) -> bool:
