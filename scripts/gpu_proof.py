@@ -77,10 +77,12 @@ def shape_of(where: Where) -> Mapping[str, Any]:
 def trainer(where: Where, length: int, rank: int, sampler: Any = None, **settings: Any) -> LocalEngine:
     """A model of random weights under an adapter, as preset 8b-h100 trains it. Its head makes logits of the size that a
     trained one makes: in 16 bits what two kernels round apart grows with them."""
-    held: dict[str, Any] = {"device": where.device, "dtype": "bfloat16", "lora_rank": rank, "length": length, "rows": 1}
     model = random_model(shape_of(where), "bfloat16", where.device)
     model.lm_head.weight.data.mul_(REAL_LOGITS)
-    config = LocalConfig(**held, tokens_per_batch=length, gradient_checkpointing=True, **settings)
+    config = LocalConfig(
+        device=where.device, dtype="bfloat16", lora_rank=rank, length=length, rows=1, tokens_per_batch=length,
+        gradient_checkpointing=True, **settings,
+    )  # fmt: skip
     return LocalEngine(model, [], config, sampler)
 
 
@@ -158,8 +160,10 @@ def vllm(where: Where) -> Mapping[str, Any]:
     length, share = prompt + sampled + 8, preset("8b-h100").model.memory_share
     kept = {name: value for name, value in shape_of(where).items() if name != "model_type"}
     described = {**Qwen3Config(**kept).to_dict(), "architectures": ["Qwen3ForCausalLM"]}
-    held: dict[str, Any] = {"device": where.device, "dtype": "bfloat16", "length": length, "lora_rank": rank}
-    sampler = VllmSampler(described, [], VllmConfig(**held, rows=max(batches), memory_share=share))
+    config = VllmConfig(
+        device=where.device, dtype="bfloat16", lora_rank=rank, length=length, rows=max(batches), memory_share=share
+    )
+    sampler = VllmSampler(described, [], config)
     engine = trainer(where, length, rank, sampler)
     words = [random.Random(n).choices(range(int(shape_of(where)["vocab_size"])), k=prompt) for n in range(max(batches))]
     told: dict[str, Any] = {}
@@ -209,8 +213,8 @@ def learning(where: Where) -> TrainConfig:
     )  # fmt: skip
     if not where.tiny:
         return started
-    few: dict[str, Any] = {"steps": 2, "groups": 2, "rollouts": 2, "updates": 1, "evaluate_every": 1}
-    return replace(started, warm_start=WarmStart(steps=0), evaluation_tasks=2, **few)
+    few = dict[str, Any](steps=2, groups=2, rollouts=2, updates=1, evaluation_tasks=2, evaluate_every=1)
+    return replace(started, warm_start=WarmStart(steps=0), **few)
 
 
 def learn(where: Where) -> Mapping[str, Any]:
@@ -232,14 +236,14 @@ def run(where: Where) -> Mapping[str, Any]:
     random_model(shape, "bfloat16", where.device).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     held = replace(wanted.model, path=str(folder), device=where.device)
-    few: dict[str, Any] = {"steps": 4, "groups": 16, "rollouts": 8, "evaluate_every": 4, "evaluation_tasks": 50}
+    few = dict[str, Any](steps=4, groups=16, rollouts=8, updates=2, evaluate_every=4, evaluation_tasks=50)
     started = WarmStart(steps=200, learning_rate=1e-3, demonstrations=2_000, gate=False)
     if where.tiny:
         few |= {"steps": 2, "groups": 2, "evaluation_tasks": 2}
         held, started = replace(held, rows=4, lora_rank=8, tokens_per_batch=512), replace(started, steps=2)
     config = replace(
         wanted, environments=tiny.environments[:1], model=held, warm_start=started, max_tokens=40, max_context=512,
-        learning_rate=1e-4, updates=2, **few,
+        learning_rate=1e-4, **few,
     )  # fmt: skip
     told, rows = trained(config, where.out / "run")
     warm = [row["loss"] for row in rows if row["kind"] == "warm"]
