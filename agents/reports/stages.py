@@ -166,7 +166,7 @@ def as_markdown(played: StagesPlayed) -> str:
 
 def _overall(played: StagesPlayed) -> str:
     tasks = played.common()
-    rows = [["", "reward", "share of the oracle's", "right", "¢ a task", "s a task", "readable turns"]]
+    rows = [["", "reward", "share of the oracle's", "right", "¢ a task", "s a task", "readable plays"]]
     for name, plays in played.plays.items():
         mine = [play for i in tasks if (play := plays[i]) is not None]
         reward, share = _mean([p.reward for p in mine], "{:.3f}", outcomes=True), _of_oracle(played, name, tasks)
