@@ -42,14 +42,14 @@ def write_report(run: TrainingRun, say: Callable[[str], None] = lambda _: None) 
     folder.mkdir(parents=True, exist_ok=True)
     step = _take_best(run)
     config = run.config
-    say("playing test tasks for the report")
     evaluating = run.rollouts.with_params(rollout_params(config, config.evaluation_temperature))
     with run.engine.averaged():
         held_out = HeldOut(config.environments, config.evaluation_tasks, "test", config.seed)
+        say(f"playing {config.evaluation_tasks} test tasks of each environment for the report")
         final = held_out.evaluate(evaluating, record=True)
         require_money()
         # Where an evaluation is short because the model is slow, so are they.
-        probes = standard_probes(evaluating, config.environments, min(PROBED, config.evaluation_tasks))
+        probes = standard_probes(evaluating, config.environments, min(PROBED, config.evaluation_tasks), say)
     summary = _as_summary(run, step, final, probes)
     (run.folder / SUMMARY).write_text(json.dumps(summary, indent=1))
     say(reached(summary))
@@ -230,12 +230,15 @@ def subject_contrast(
     return Probe(f"calls of {', '.join(keys)} a task", *subjects, sides[0], sides[1], min(counts))
 
 
-def standard_probes(rollouts: Rollouts, mixes: Sequence[EnvMix], tasks: int = PROBED) -> list[Probe]:
+def standard_probes(
+    rollouts: Rollouts, mixes: Sequence[EnvMix], tasks: int = PROBED, say: Callable[[str], None] = lambda _: None
+) -> list[Probe]:
     """The probes of the embedded worlds, less those of keys that the mix's tools lack."""
     by_name = {m.env_id.rpartition("/")[2]: m for m in mixes}
     probes: list[Probe] = []
     for name, probes_of in (("FRAMES-v0", _frames_probes), ("HLE-v0", _hle_probes)):
         if mix := by_name.get(name):
+            say(f"playing probes of {name}, several times {tasks} tasks")
             keys = _made(mix).start(FIRST_SEED).episode.world.toolbox.keys  # of every task, as nothing varies
             probes += probes_of(rollouts, mix, tasks, frozenset(keys).issuperset)
     return probes
