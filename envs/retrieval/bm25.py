@@ -30,14 +30,17 @@ def words(text: str) -> list[str]:
 
 @cache
 def library() -> Any:
-    """bm25s, which then says nothing of what it does. Where JAX is installed it would start that, to pick the best of
-    some scores, and JAX takes three quarters of a GPU's memory: so it is imported as if there were none."""
-    had = {"jax": sys.modules["jax"]} if "jax" in sys.modules else {}
-    sys.modules["jax"] = None  # type: ignore[assignment]  # what an import of it then finds
+    """bm25s, which then says nothing of what it does. It is imported as if there were no JAX, which it would start to
+    pick the best of some scores, and which takes three quarters of a GPU's memory; and no tqdm, whose semaphore a
+    process that is ended at once leaves behind."""
+    hidden = ("jax", "tqdm", "tqdm.auto")
+    had = {name: sys.modules[name] for name in hidden if name in sys.modules}
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # what an import of them then finds
     try:
         import bm25s
     finally:
-        del sys.modules["jax"]
+        for name in hidden:
+            del sys.modules[name]
         sys.modules.update(had)
 
     logging.getLogger("bm25s").setLevel(logging.WARNING)

@@ -46,6 +46,20 @@ def test_it_does_not_start_jax(tmp_path: Path) -> None:
     assert done.stdout == "jax\n"
 
 
+def test_an_index_takes_no_semaphore() -> None:
+    """Which tqdm would, and a process that is ended at once would leave it behind, with a warning."""
+    asked = (
+        "import multiprocessing.synchronize as made\n"
+        "made.SemLock.__init__ = lambda *given, **named: print('a semaphore')\n"
+        "from toolorchestra.envs.base.types import Passage\n"
+        "from toolorchestra.envs.retrieval.bm25 import Bm25\n"
+        "print(len(Bm25([Passage('1', 'An owl', 'It hunts at night.')]).find('owl', 1)))\n"
+        "import tqdm.auto\n"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
+
+
 @pytest.mark.parametrize("top_k", [3, 400])
 def test_among_equals_the_first_of_the_corpus_come_first(top_k: int) -> None:
     rng = np.random.default_rng(7)
