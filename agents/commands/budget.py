@@ -108,7 +108,7 @@ def seconds(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any
             rows=wanted.rows,
             lora=bool(wanted.lora_rank),
             checkpointing=wanted.gradient_checkpointing,
-            besides=(config.loss.kl_weight > 0) + (config.max_staleness > 0 and config.updates > 1),
+            reference=bool(config.loss.kl_weight),
             ahead=config.max_staleness > 0,
             kv_width=width,
         ),

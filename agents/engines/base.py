@@ -114,9 +114,6 @@ class Engine(Samples, Protocol):
         """One optimiser step over all of the data; the loss is a mean over the tokens that their masks let through.
         Gives metrics as plain numbers."""
 
-    def logprobs(self, data: Sequence[Datum], temperature: float = 1.0, *, batched: bool = False) -> list[list[float]]:
-        """Log-probabilities of the tokens that count, by the weights of now: of each sequence alone, or `batched`."""
-
     def take_reference(self) -> None:
         """The weights of now are what a KL term holds the model to, where the engine keeps any for it."""
 

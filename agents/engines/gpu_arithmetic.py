@@ -271,17 +271,17 @@ def served_tokens(shape: Shape, device_bytes: int, width: int) -> int:
 
 
 def training_operations(
-    shape: Shape, length: int, *, lora: bool, checkpointing: bool = False, besides: int = 0
+    shape: Shape, length: int, *, lora: bool, checkpointing: bool = False, reference: bool = False
 ) -> float:
     """Floating-point operations of one optimiser step for each token of sequences of this length.
 
     A forward pass takes two for each weight, and 4 x layers x width for each token that attention looks back at, on
     average half of them. A backward pass takes twice that; an adapter's needs no gradients of the weights below it,
-    which is half of the weights' part. `besides` are forward passes of a reference model, or of plays that are weighed
-    anew; checkpointing runs one again, all of it but attention.
+    which is half of the weights' part. A reference model runs the forward pass again, and checkpointing all of it but
+    attention.
     """
     embeddings = shape.vocabulary * shape.hidden  # looked up, not multiplied; the head stays
     weights = 2.0 * (shape.parameters - (0 if shape.tied else embeddings))
     attention = 4.0 * shape.layers * shape.heads * shape.head_width * length / 2
-    forward = 1 + besides
+    forward = 1 + reference
     return weights * (forward + checkpointing + (1 if lora else 2)) + attention * (forward + 2)

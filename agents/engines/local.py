@@ -322,17 +322,14 @@ class LocalEngine:
     @together
     def logprobs(self, data: Sequence[Datum], temperature: float = 1.0, *, batched: bool = False) -> list[list[float]]:
         """The trainer's own log-probabilities of the tokens that count, to hold against the sampler's: of each sequence
-        alone, or `batched` as in training, which differs by what the kernels round."""
+        alone, or `batched` together, which differs by what the kernels round."""
         self.model.eval()
-        numbers, found = {id(datum): n for n, datum in enumerate(data)}, dict[int, list[float]]()
+        made: list[list[float]] = []
         with torch.no_grad():
-            for batch in self._update.batched(data) if batched else ([datum] for datum in data):
+            for batch in [data] if batched else [[datum] for datum in data]:
                 new, _, _ = self._update.score(self.model, batch, temperature)
-                rows = torch.split(new, [sum(d.mask) for d in batch])
-                found |= {numbers.get(id(d), -1): row.tolist() for d, row in zip(batch, rows, strict=True)}
-        if batched and self.ranks:
-            found = self.ranks.gathered(found)
-        return [found.get(numbers[id(datum)], []) for datum in data]
+                made += [row.tolist() for row in torch.split(new, [sum(d.mask) for d in batch])]
+        return made
 
     @together
     def first_logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:

@@ -66,12 +66,6 @@ class Ranks:
         dist.all_reduce(values, group=self._calls)
         return dict(zip(sums, values.tolist(), strict=True))
 
-    def gathered(self, found: Mapping[int, Any]) -> dict[int, Any]:
-        """What all processes found, by number."""
-        parts: list[Mapping[int, Any]] = [{}] * self.count
-        dist.all_gather_object(parts, found, group=self._calls)
-        return {number: one for part in parts for number, one in part.items()}
-
     # -- calls -------------------------------------------------------------------------------------------------------
 
     @contextmanager

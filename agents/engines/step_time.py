@@ -217,8 +217,7 @@ class StepPlan:
     """Episodes that are played at a time, on all of them."""
     lora: bool
     checkpointing: bool
-    besides: int
-    """Forward passes besides: of a reference model, and of plays that are weighed anew."""
+    reference: bool
     ahead: bool = False
     """Whether the next episodes are played beside the training."""
     kv_width: int = 2
@@ -253,7 +252,7 @@ def step_seconds(plan: StepPlan, episodes: Episodes = Episodes()) -> StepSeconds
         hits += one.hits / DRAWS
     tokens = episodes.tokens
     a_token = training_operations(
-        plan.shape, round(tokens), lora=plan.lora, checkpointing=plan.checkpointing, besides=plan.besides
+        plan.shape, round(tokens), lora=plan.lora, checkpointing=plan.checkpointing, reference=plan.reference
     )
     training = a_token * plan.episodes * tokens / (COMPUTED * plan.gpu.teraflops * 1e12 * plan.training)
     together = max(seconds, training) if plan.ahead else seconds + training

@@ -110,8 +110,12 @@ class PolicyUpdate:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.zero_grad(set_to_none=True)
-        made = self.batched(data)
-        sums = self._helped(made, loss, total) if self.helpers else self.gradient(made, loss, total)
+        most, padding = self._settings.tokens_per_batch, self._most_padding
+        made = batches(data, most, share=self._shares, most_padding=padding, long_prompts=self._long_prompts)
+        if self.helpers:
+            sums = self._helped(made, loss, total)
+        else:
+            sums = self.gradient(self._mine(made, data) if self._ranks else made, loss, total)
         if self._ranks:
             sums = self._ranks.added(sums)
         clipped = torch.nn.utils.clip_grad_norm_(self.trained, CLIP_NORM)
@@ -124,12 +128,6 @@ class PolicyUpdate:
             self._leave_out(norm)
         means = {name: value / total for name, value in sums.items()}
         return {**means, "tokens": float(total), "gradient_norm": norm, "not_finite": float(self.not_finite > 0)}
-
-    def batched(self, data: Sequence[Datum]) -> Iterator[list[Datum]]:
-        """The batches that this process runs these in, without those that have no token that counts."""
-        most, padding = self._settings.tokens_per_batch, self._most_padding
-        made = batches(data, most, share=self._shares, most_padding=padding, long_prompts=self._long_prompts)
-        return self._mine(made, data) if self._ranks else made
 
     def gradient(self, made: Iterable[list[Datum]], loss: LossParams, total: int) -> dict[str, float]:
         """Add what these batches give to the gradient of each weight. Gives the sums of what they tell."""

@@ -7,7 +7,6 @@ that was not (on a CPU).
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 import time
@@ -36,8 +35,6 @@ from toolorchestra.envs.money.journal import require_money
 MOST_MOVED = 0.02
 """How far the optimiser steps of one step may move the policy: KL divergence from what they began with, in nats a
 token. Runs that learn seldom pass it; in runs that unlearnt their grammar it was passed by far, before all else."""
-MOST_WEIGHT = 2.0
-"""The most that an advantage is multiplied by where the weights of now make its token likelier than older ones did."""
 SLOWER, FASTER = 0.5, 1.03
 """Factors of the pace, for a step that moved the policy too far and for an optimiser step that did not."""
 
@@ -136,7 +133,6 @@ def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
     loss, rate = replace(run.loss, entropy_weight=run.loss.entropy_weight * fall), config.learning_rate * fall
     size = -(-len(data) // config.updates)
     by_prompt: dict[tuple[int, ...], list[Datum]] = {}
-    data, apart = _renewed(run, data) if config.max_staleness and config.updates > 1 else (data, {})
     for d in data:
         by_prompt.setdefault(tuple(d.tokens[: (*d.mask, True).index(True)]), []).append(d)
     shuffled = [d for some in rng.sample([*by_prompt.values()], len(by_prompt)) for d in some]
@@ -149,25 +145,7 @@ def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
         run.pace = min(1.0, run.pace * FASTER)
     means = {name: statistics.fmean(s[name] for s in steps if name in s) for s in steps for name in s}
     first = {name: value for name, value in (steps or [{}])[0].items() if name in ("mismatch", "kl_sampler")}
-    return {**means, **first, **apart, "learning_rate": rate, "pace": run.pace}
-
-
-def _renewed(run: TrainingRun, data: Sequence[Datum]) -> tuple[list[Datum], Mapping[str, float]]:
-    """Plays of older weights as if those of now had sampled them: decoupled PPO. Its clip holds the policy near these.
-    An advantage counts as many times as they make its token likelier, MOST_WEIGHT at most. Gives the mean distance of
-    the log-probabilities, too."""
-    made: list[Datum] = []
-    apart = 0.0
-    for old, row in zip(data, run.engine.logprobs(data, run.loss.temperature, batched=True), strict=True):
-        new = iter(row)
-        gaps = [next(new) - then if counts else 0.0 for then, counts in zip(old.logprobs, old.mask, strict=True)]
-        advantages = [
-            min(MOST_WEIGHT, math.exp(min(gap, 1.0))) * a for gap, a in zip(gaps, old.advantages, strict=True)
-        ]
-        logprobs = [then + gap for then, gap in zip(old.logprobs, gaps, strict=True)]
-        made.append(replace(old, logprobs=logprobs, advantages=advantages))
-        apart += sum(map(abs, gaps))
-    return made, {"mismatch": apart / max(1, sum(sum(d.mask) for d in data))}
+    return {**means, **first, "learning_rate": rate, "pace": run.pace}
 
 
 # -- evaluation --------------------------------------------------------------------------------------------------------

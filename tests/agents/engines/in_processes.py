@@ -74,7 +74,7 @@ class Course:
         resumed = [dict(again.train(data(step), LOSS, 1e-2)) for step in range(1, STEPS)]
         made._hand_over(1)
         with made.averaged():
-            scored = [*made.logprobs(data(9)), *made.logprobs(data(9), batched=True)]
+            scored = made.logprobs(data(9))
         return {"rows": rows, "resumed": resumed, "handed": made.sampler.sums, "scored": scored}  # type: ignore[attr-defined]
 
     def engine(self, config: LocalConfig) -> LocalEngine:

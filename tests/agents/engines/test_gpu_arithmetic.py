@@ -76,7 +76,7 @@ def test_full_training_takes_six_operations_a_weight_and_an_adapter_four() -> No
     assert training_operations(SHAPE, 0, lora=False) == 6 * MULTIPLIED
     assert training_operations(SHAPE, 0, lora=True) == 4 * MULTIPLIED
     assert training_operations(SHAPE, 0, lora=True, checkpointing=True) == 6 * MULTIPLIED
-    assert training_operations(SHAPE, 0, lora=True, checkpointing=True, besides=1) == 8 * MULTIPLIED
+    assert training_operations(SHAPE, 0, lora=True, checkpointing=True, reference=True) == 8 * MULTIPLIED
 
 
 TOKENS, RANK = 64, 8
@@ -131,7 +131,7 @@ def test_a_step_computes_what_the_arithmetic_says(
     with FlopCounterMode(display=False) as counted:
         step(engine, length)
     shape = Shape.read(EIGHTH)
-    told = training_operations(shape, length, lora=bool(rank), checkpointing=checkpointing, besides=int(reference))
+    told = training_operations(shape, length, lora=bool(rank), checkpointing=checkpointing, reference=reference)
     # It counts the half of attention's square that is masked too, and eager attention is not kept.
     square = 4 * shape.layers * shape.heads * shape.head_width * (length / 2) * (1 + 2 * checkpointing + reference + 2)
     assert counted.get_total_flops() == pytest.approx((told + square) * length, rel=0.05)

@@ -24,7 +24,7 @@ def test_rates_are_those_that_were_measured_on_an_h200(sequences: int, measured:
 def test_training_takes_what_was_measured_on_an_h200() -> None:
     """16,384 tokens with a KL term at 5,977 a second."""
     long = Episodes(opening=16_000, sampled=10**9, most=384, result=0, context=16_385)
-    made = step_seconds(StepPlan(SHAPE, H200, 8, 1, 1, 10**9, 8, lora=True, checkpointing=True, besides=1), long)
+    made = step_seconds(StepPlan(SHAPE, H200, 8, 1, 1, 10**9, 8, lora=True, checkpointing=True, reference=True), long)
     assert made.training == pytest.approx(8 * 16_384 / 5_977, rel=0.05)
 
 
@@ -42,7 +42,7 @@ def test_a_small_cache_costs_prefills_and_a_single_place_is_enough() -> None:
 
 
 def test_beside_the_training_nobody_waits_for_the_last_episode() -> None:
-    plan = StepPlan(SHAPE, H100, 96, 6, 2, 356_842, 96, lora=True, checkpointing=True, besides=0)
+    plan = StepPlan(SHAPE, H100, 96, 6, 2, 356_842, 96, lora=True, checkpointing=True, reference=False)
     in_turns, ahead = step_seconds(plan), step_seconds(replace(plan, ahead=True))
     assert ahead.playing < in_turns.playing
     assert ahead.together < in_turns.together

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import math
 import re
 import shutil
 import signal
@@ -369,42 +368,6 @@ def test_optimiser_steps_take_whole_groups_at_a_falling_rate() -> None:
         prompts = [{d.tokens[0] for d in part} for part, _ in (first, second)]
         assert [len(first[0]), len(second[0])] == [6, 6]
         assert not prompts[0] & prompts[1]
-
-
-@pytest.mark.parametrize(("staleness", "updates", "asked"), [(1, 2, True), (1, 1, False), (0, 2, False)])
-def test_plays_of_older_weights_are_learnt_from_as_if_those_of_now_had_sampled_them(
-    tmp_path: Path, staleness: int, updates: int, asked: bool
-) -> None:
-    """Where a step has several optimiser steps: an advantage is weighted by what the new weights make of its token, up
-    to twice."""
-    config = replace(COLD, steps=1, updates=updates, max_staleness=staleness, learning_rate=1.0)
-    made = open_run(config, tmp_path, *build(config), resume=False, say=lambda _: None)
-    learnt: list[Datum] = []
-
-    def heard(data: Sequence[Datum], *_: object) -> dict[str, float]:
-        learnt.extend(data)
-        return {"mismatch": 0.0}
-
-    made.engine.train = heard  # type: ignore[method-assign]
-    made.engine.logprobs = lambda data, *_, **__: [[-1.0, -3.0] for _ in data]  # type: ignore[method-assign]
-    mask = [False, True, False, True]
-    told = trainer._learn(
-        made, [Datum([n, 7, 8, 9], [0.0, -1.5, 0.0, -2.0], [0.0, 2.0, 0.0, -1.0], mask) for n in (4, 5)]
-    )
-    if made.ahead:
-        made.ahead.close()
-    assert len(learnt) == 2
-    for one in learnt:
-        assert one.logprobs == pytest.approx([0.0, -1.0, 0.0, -3.0] if asked else [0.0, -1.5, 0.0, -2.0])
-        assert one.advantages == pytest.approx([0.0, 2 * math.exp(0.5), 0.0, -math.exp(-1)] if asked else [0, 2, 0, -1])
-    assert told["mismatch"] == pytest.approx((0.5 + 1.0) / 2 if asked else 0.0)
-
-
-def test_no_advantage_of_older_weights_counts_more_than_twice(tmp_path: Path) -> None:
-    made = open_run(COLD, tmp_path, *build(COLD), resume=False, say=lambda _: None)
-    made.engine.logprobs = lambda data, *_, **__: [[-1.0] for _ in data]  # type: ignore[method-assign]
-    (one,), _ = trainer._renewed(made, [Datum([4, 7], [0.0, -900.0], [0.0, 1.0], [False, True])])
-    assert one.advantages == [0.0, 2.0]
 
 
 def test_a_step_that_moves_the_policy_too_far_ends_there_and_the_next_is_slower(tmp_path: Path) -> None:
