@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pytest
 
 import toolorchestra as to
 from tests.paths import REPOSITORY
-from toolorchestra.agents.commands import new
+from toolorchestra.agents.commands import new, train
+from toolorchestra.agents.training.metrics import read
 
 OWN_NAMES = {
     "toolorchestra.envs.adapters": "integrations, each named by its trainer",
@@ -57,6 +59,21 @@ def test_an_environment_of_ones_own_plays_and_passes_its_tests(tmp_path: Path) -
     assert 15 <= right <= 60
     assert new.main(["coin_game", "--out", str(tmp_path / "made")]) == 2
     assert new.main(["Coin-Game", "--out", str(tmp_path / "other")]) == 2
+
+
+def test_an_environment_of_ones_own_is_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what its README says, most of it within half of the steps."""
+    assert new.main(["coin_game", "--out", str(tmp_path)]) == 0
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    subprocess.run([sys.executable, "record.py", "runs.jsonl"], env={**os.environ, "PYTHONPATH": "."}, check=True)
+    (line,) = [line for line in Path("README.md").read_text().splitlines() if line.startswith("toolorchestra train ")]
+    assert train.main([*line.split()[2:], "--no-report"]) == 0
+    start, half, end = [
+        row["policy/accuracy"] for row in read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "eval"
+    ]
+    assert start < 0.6 < 0.8 < half
+    assert end > 0.95
 
 
 def test_policies_play_through_the_environment() -> None:

@@ -18,8 +18,8 @@ TEMPLATES = {
     "record.py.txt": "record.py",
     "README.md.txt": "README.md",
 }
-TRAIN = "--warm-start.steps 200 --max-tokens 24 --max-context 512 --steps 20 --evaluate-every 10"
-"""Options under which the folder's environment trains in about two minutes."""
+TRAIN = "--warm-start.steps 300 --max-tokens 24 --max-context 512 --steps 20 --evaluate-every 10"
+"""Options under which the folder's environment is learnt in about two minutes."""
 
 
 @dataclass(frozen=True)
