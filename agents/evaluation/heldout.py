@@ -267,7 +267,7 @@ class HeldOut:
             _standings(every, self._factories.values()),
             {label: _standings(tasks, [self._factories[label]]) for label, tasks in found.items()},
             _by_preference(every),
-            statistics.fmean(not t.measure.unreadable for t in trajectories),
+            statistics.fmean(t.measure.valid_format for t in trajectories),
             share_of_oracle(every),
             sum(t.measure.failed for t in trajectories),
             trajectories,

@@ -118,8 +118,8 @@ class Measure:
     calls: Mapping[str, float]
     failed: bool = False
     """Whether its episode broke: it is no evidence of anything, and never counted as 0."""
-    unreadable: int = 0
-    """Turns that could not be read as an action."""
+    valid_format: bool = True
+    """Every turn could be read as an action."""
     valid_output: bool = True
     """Whether it came to an answer of its own, not to a limit."""
     context_cut: bool = False
@@ -282,7 +282,7 @@ def _counted(measure: Measure, params: AdvantageParams) -> Measure:
     counts afterwards."""
     if measure.context_cut and not params.count_context_cuts:
         return replace(measure, failed=True)  # no evidence, and no end of the scale
-    if params.unreadable == "wrong" and measure.unreadable:
+    if params.unreadable == "wrong" and not measure.valid_format:
         return replace(measure, outcome=0.0, expected=None)
     expected = measure.expected
     return replace(measure, outcome=1.0, usd=expected.usd, seconds=expected.seconds) if expected else measure
@@ -353,7 +353,7 @@ class Grpo:
 
 
 def _left_out(measure: Measure, params: AdvantageParams) -> bool:
-    return params.unreadable == "dropped" and (measure.unreadable > 0 or not measure.valid_output)
+    return params.unreadable == "dropped" and not (measure.valid_format and measure.valid_output)
 
 
 def teaches(group: Group, algorithm: Algorithm) -> bool:

@@ -243,7 +243,7 @@ class Rollouts:
                 with self.split.tokenisation:
                     text = self.chat.take(sequence, sample)
             run.sampled_with[step_of_weights] += len(sample.tokens)
-            run.unreadable += not (sample.finished and _readable(text))
+            run.valid = run.valid and sample.finished and _readable(text)
             tokens = Tokens(prompt, 0, len(sample.tokens))
             usage = Usage(self.params.policy_item or episode.rules.orchestrator, ORCHESTRATOR, tokens)
             with self.split.tools:
@@ -262,7 +262,7 @@ class _RolloutState:
     sequences: list[TokenSequence] = field(default_factory=list)
     stopped: str = ""
     failure: Failure | None = None
-    unreadable: int = 0
+    valid: bool = True
     sampled_with: Counter[int] = field(default_factory=Counter)
     """Tokens by the step of the weights that they were sampled with."""
 
@@ -315,7 +315,7 @@ def _trajectory(job: Job, episode: Episode, run: _RolloutState, params: RolloutP
         measure=replace(
             measure,
             failed=broken is not None or run.stopped == "deadline",
-            unreadable=run.unreadable,
+            valid_format=run.valid,
             valid_output=finished,
             context_cut=run.stopped == OUT_OF_CONTEXT,
             expected=_expected(episode) if params.expected_outcome and finished else None,

@@ -76,7 +76,7 @@ def _lines(step: int, place: int, group: Group, batch: TrainingBatch, config: Tr
             "parts": {} if reward is None else reward.parts,
             "advantage": None if advantage is None else statistics.fmean(advantage),
             "left_out": why_left_out(reward, advantage, measure, totals, config.advantage),
-            "unreadable": measure.unreadable,
+            "valid_format": measure.valid_format,
             "valid_output": measure.valid_output,
             "sampled_tokens": rollout.sampled_tokens,
         }
@@ -101,7 +101,7 @@ def why_left_out(
         return "no other rollout of the group has a reward"
     if statistics.stdev(totals) <= params.least_spread:
         return "the rewards of the group differ too little"
-    if params.unreadable == "dropped" and measure.unreadable:
+    if params.unreadable == "dropped" and not measure.valid_format:
         return "a turn could not be read"
     return "it ran into a limit"
 

@@ -65,7 +65,7 @@ def log_step(
     rollouts = [t for played in found.values() for t in played]
     kept = [t for t in rollouts if not t.measure.failed]
     seen = choices(kept)
-    valid = mean([not t.measure.unreadable for t in kept])
+    valid = mean([t.measure.valid_format for t in kept])
     sampling = times.whole if run.ahead else times.rollouts
     values: dict[str, Any] = {
         "group_reward": mean([total for some in totals.values() for total in some]),

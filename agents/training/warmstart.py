@@ -31,8 +31,8 @@ RISING = 20
 """Steps in which the learning rate rises."""
 ROUNDS = 3
 """How often the steps may be taken before the run gives up."""
-LEAST_READABLE = 0.97
-"""Share of readable turns below which reinforcement learning does not start."""
+LEAST_VALID = 0.9
+"""Share of plays, readable in every turn, below which reinforcement learning does not start."""
 SAVES = 10
 """How often the supervised start saves in each round."""
 
@@ -147,9 +147,8 @@ def gate(rollouts: Rollouts, config: TrainConfig) -> tuple[bool, str]:
         jobs.append(job_of(mix, training(mix), FIRST_SEED - checked + number))
     progress, played = Progress(checked), itertools.count(1)
     trajectories = rollouts.collect(jobs, lambda _: progress.show(next(played), "rollouts of the gate"))
-    sound = [t for t in trajectories if not t.measure.failed]
-    turns = sum(t.turns for t in sound)
-    readable = 1 - sum(t.measure.unreadable for t in sound) / turns if turns else 0.0
-    outcome = statistics.fmean(t.measure.outcome for t in sound) if sound else 0.0
-    said = f"readable {readable:.1%} (needs {LEAST_READABLE:.0%}), accuracy {outcome:.1%}"
-    return readable >= LEAST_READABLE, "; ".join([said, *failures(trajectories)])
+    sound = [t.measure for t in trajectories if not t.measure.failed]
+    valid = statistics.fmean(m.valid_format for m in sound) if sound else 0.0
+    outcome = statistics.fmean(m.outcome for m in sound) if sound else 0.0
+    said = f"readable {valid:.1%} (needs {LEAST_VALID:.0%}), accuracy {outcome:.1%}"
+    return valid >= LEAST_VALID, "; ".join([said, *failures(trajectories)])

@@ -221,5 +221,5 @@ def test_a_chance_counts_what_a_right_answer_would_earn() -> None:
     likely = replace(WRONG, expected=Expected(0.25, 0.02, WRONG.seconds))
     rewards = Grpo(PARAMS).score(group_of(sure, likely, baselines=between))
     assert [one.total for one in rewards if one] == pytest.approx([1.8, 0.25 * 1.8])
-    unread = Grpo(replace(PARAMS, unreadable="wrong")).score(group_of(sure, replace(likely, unreadable=1)))
+    unread = Grpo(replace(PARAMS, unreadable="wrong")).score(group_of(sure, replace(likely, valid_format=False)))
     assert [one.total for one in unread if one][1] == 0.0

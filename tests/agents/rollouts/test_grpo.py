@@ -202,14 +202,14 @@ def test_a_group_without_spread_teaches_nothing() -> None:
 
 
 def test_filters_leave_out_what_they_name() -> None:
-    played = group_of(RIGHT, replace(WRONG, unreadable=1), replace(WRONG, valid_output=False))
+    played = group_of(RIGHT, replace(WRONG, valid_format=False), replace(WRONG, valid_output=False))
     for params, left in ((PLAIN, []), (plain(unreadable="dropped"), [1, 2])):
         (row,) = training_batch([played], params).advantages
         assert [place for place, advantage in enumerate(row) if advantage is None] == left
 
 
 def test_an_unreadable_turn_counts_against_where_that_is_asked() -> None:
-    played = group_of(replace(RIGHT, unreadable=1), RIGHT)
+    played = group_of(replace(RIGHT, valid_format=False), RIGHT)
     assert not teaches(played, PLAIN)
     (rewards,) = training_batch([played], plain(unreadable="wrong")).rewards
     assert [r.total if r else None for r in rewards] == [0.0, 1.0]
@@ -232,7 +232,7 @@ def test_a_group_of_which_filters_leave_nothing_is_flat() -> None:
     played = group_of(RIGHT, WRONG)
     assert teaches(played, PLAIN)
     assert not teaches(group_of(RIGHT, RIGHT), PLAIN)
-    unread = group_of(*(replace(m, unreadable=1) for m in (RIGHT, WRONG)))
+    unread = group_of(*(replace(m, valid_format=False) for m in (RIGHT, WRONG)))
     filtered = plain(unreadable="dropped")
     assert not teaches(unread, filtered)
     assert training_batch([unread, played], filtered).flat_groups == 1

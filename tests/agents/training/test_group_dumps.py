@@ -125,7 +125,7 @@ def test_each_reason_is_told() -> None:
     assert set(reasons([0.5, 0.55], [measure()] * 2, plain)) == {"the rewards of the group differ too little"}
     assert reasons([0.0, 0.5, 1.0], [measure()] * 3, plain)[1] == ""  # its tokens count, with advantage 0
     strict = AdvantageParams(unreadable="dropped")
-    odd = [measure(), measure(unreadable=1), measure(valid_output=False)]
+    odd = [measure(), measure(valid_format=False), measure(valid_output=False)]
     assert reasons([0.0, 1.0, 0.4], odd, strict) == ["", "a turn could not be read", "it ran into a limit"]
 
 

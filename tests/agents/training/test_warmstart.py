@@ -6,7 +6,6 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ import torch
 from tests.agents.training.test_trainer import COLD
 from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, WarmStart
 from toolorchestra.agents.engines.base import Datum, LossParams
-from toolorchestra.agents.rollouts.grpo import Measure
 from toolorchestra.agents.training import checkpoint, warmstart
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import read
@@ -32,7 +30,7 @@ CONFIG = replace(
 @pytest.fixture(autouse=True)
 def _the_gate_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it sees; and every second step is saved."""
-    monkeypatch.setattr(warmstart, "LEAST_READABLE", 0.0)
+    monkeypatch.setattr(warmstart, "LEAST_VALID", 0.0)
     monkeypatch.setattr(warmstart, "SAVES", 2)
 
 
@@ -162,7 +160,7 @@ def test_an_interrupt_while_the_gate_looks_ends_at_once_and_loses_nothing(
 def test_a_round_whose_gate_did_not_open_is_not_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, rounds: list[int]
 ) -> None:
-    monkeypatch.setattr(warmstart, "LEAST_READABLE", 1.1)
+    monkeypatch.setattr(warmstart, "LEAST_VALID", 1.1)
     monkeypatch.setattr(warmstart, "ROUNDS", 2)
     with pytest.raises(MemoryError):
         run(tmp_path, before=killed(at))
@@ -173,24 +171,6 @@ def test_a_round_whose_gate_did_not_open_is_not_tried_again(
     assert [row["step"] for row in rows(tmp_path)] == list(range(10))
     with pytest.raises(ConfigError, match=r"in 2 rounds: readable"):
         run(tmp_path, resume=True)
-
-
-@pytest.mark.parametrize(("unreadable", "opens", "shown"), [(3, True, "97.0%"), (4, False, "96.0%")])
-def test_the_gate_counts_turns(monkeypatch: pytest.MonkeyPatch, unreadable: int, opens: bool, shown: str) -> None:
-    """Of ten turns each in ten plays; broken plays are no evidence."""
-    monkeypatch.undo()
-
-    def played(number: int) -> Any:
-        measure = Measure(0.0, 0.0, 0.0, {}, unreadable=unreadable if number == 0 else 0, failed=number >= 10)
-        return SimpleNamespace(measure=measure, turns=10, failure=None, truncated_by="deadline")
-
-    class Played:
-        def collect(self, jobs: Sequence[Any], done: Callable[[Any], None]) -> list[Any]:
-            return [played(number) for number in range(len(jobs))]
-
-    opened, said = warmstart.gate(Played(), replace(CONFIG, groups=6, rollouts=2))  # type: ignore[arg-type]
-    assert opened == opens
-    assert said.startswith(f"readable {shown} (needs 97%), accuracy 0.0%")
 
 
 def test_a_batch_follows_from_the_number_of_its_step() -> None:
