@@ -275,8 +275,8 @@ class EvaluationRun:
         """Keep what a trial has cost that was broken off."""
         if episode is None or self.folder is None:
             return
-        charges = [*episode.ledger, *map(episode.sheet.charge, episode.context.bill.unsettled())]
-        if charges:
+        episode.settle()
+        if charges := list(episode.ledger):
             row = EvaluationRow(
                 *trial.key, trial.seed, "cut", None, failure="broken off", turns=episode.turn, **bill_of(charges),
                 sheet=episode.sheet.sheet_id,

@@ -230,8 +230,8 @@ async def _play(train: EpisodeFactory, plan: Plan, seed: int, gates: Gates, book
             if train.rules.spend_cap is not None and train.rules.spend_cap.used_up:
                 raise Outage("the spend cap was used up while plans were learnt from train tasks")
     finally:
-        left = (episode.sheet.charge(usage).nano_usd for usage in episode.context.bill.unsettled())
-        book(episode.ledger.nano_usd + sum(left))
+        episode.settle()
+        book(episode.ledger.nano_usd)
     if episode.failure and episode.failure.setting:
         raise WrongSetting(episode.failure.setting)
     if episode.failure and tells_no_credit(str(episode.failure.error)):

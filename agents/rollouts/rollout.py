@@ -209,6 +209,7 @@ class Rollouts:
             run.stopped, run.failure = "outage", failure("sampler", err)
         finally:
             self.engine.release(run.session)
+        episode.settle()
         return _trajectory(job, episode, run, self.params)
 
     def deadline(self) -> AbstractAsyncContextManager[Any]:

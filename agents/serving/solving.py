@@ -143,9 +143,7 @@ class Solving:
 
     def settle(self) -> None:
         """Bill what calls have booked that were broken off."""
-        episode = self.episode
-        for usage in episode.context.bill.unsettled():
-            episode.ledger.add(episode.sheet.charge(usage))
+        self.episode.settle()
         self._date()
 
     def _date(self) -> None:

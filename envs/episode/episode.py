@@ -411,6 +411,12 @@ class Episode:
             self._pass_time(usage.seconds)
         return booked
 
+    def settle(self) -> None:
+        """Bill what calls have booked that were broken off."""
+        for usage in self.context.bill.unsettled():
+            with FailureGuard("a call that was broken off"):
+                self.ledger.add(self.sheet.charge(usage))
+
     def _pass_time(self, seconds: float) -> None:
         if seconds:
             self.ledger.elapsed_ns += round(seconds * NANO)

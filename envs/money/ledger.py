@@ -165,7 +165,7 @@ class Bill:
     result, with any exception, at its deadline, or cancelled. The spend cap counts it at the same moment.
     """
 
-    __slots__ = ("_above", "_beside", "_sheet", "cap", "replies", "usages")
+    __slots__ = ("_above", "_beside", "_sheet", "_taken", "cap", "replies", "usages")
 
     def __init__(self, sheet: PriceSheet | None = None, cap: SpendCap | None = None, above: Bill | None = None) -> None:
         self.usages: list[Usage] = []
@@ -175,6 +175,7 @@ class Bill:
         self._sheet = sheet
         self._above = above
         self._beside: list[Bill] = []
+        self._taken = False
 
     def add(self, usage: Usage) -> None:
         """Add what one call used to the bill."""
@@ -210,7 +211,8 @@ class Bill:
         self.replies[model] = before.plus(Replies(1, int(refused), int(failed), int(empty), int(cut)))
 
     def take(self) -> tuple[Usage, ...]:
-        """What was booked, and the bill is empty again."""
+        """What was booked, and the bill is empty again: its call has ended."""
+        self._taken = True
         if not self.usages:
             return ()
         taken = tuple(self.usages)
@@ -221,9 +223,13 @@ class Bill:
         """An empty bill under the same prices and cap: for a call that runs beside others."""
         made = Bill(self._sheet, self.cap)
         made.replies = self.replies
-        self._beside = [other for other in self._beside if other.usages or other._beside]
+        self._beside = [other for other in self._beside if not other._taken or other.usages or other._beside]
         self._beside.append(made)
         return made
+
+    def put_back(self, taken: Iterable[Usage]) -> None:
+        """Take back what was taken and reaches no ledger. The cap counts it already."""
+        self.usages.extend(taken)
 
     def unsettled(self) -> tuple[Usage, ...]:
         """take(), with what calls beside have booked and nobody took: they were broken off."""

@@ -94,9 +94,19 @@ class Gates:
 
     async def perform_all(self, calls: Sequence[ReadyCall]) -> list[CallResult]:
         """Run calls at the same time, unless one of them asks for their order; their results in their order."""
-        if any(ready.tool.in_order for ready in calls):
-            return [await self.perform(ready) for ready in calls]
-        return await asyncio.gather(*[self.perform(ready) for ready in calls])
+        done: list[CallResult] = []
+        running: list[asyncio.Task[CallResult]] = []
+        try:
+            if any(ready.tool.in_order for ready in calls):
+                for ready in calls:
+                    done.append(await self.perform(ready))  # noqa: PERF401 - those that ended are wanted below
+                return done
+            running = [asyncio.create_task(self.perform(ready)) for ready in calls]
+            return await asyncio.gather(*running)
+        except BaseException:  # broken off: what the calls that had ended have cost is on no bill any more
+            done += [task.result() for task in running if task.done() and not task.cancelled() and not task.exception()]
+            calls[0].context.bill.put_back(usage for one in done for usage in one.booked)
+            raise
 
     async def _in_turn(self, ready: ReadyCall) -> CallResult:
         tool = ready.tool

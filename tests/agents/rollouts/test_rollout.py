@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.support.toy import script
+from tests.support.toy import AdderSource, script
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts
 from toolorchestra.envs.base.errors import Outage
 from toolorchestra.envs.factory import factory
+from toolorchestra.envs.money.prices import TOOL, Tokens, Usage
+from toolorchestra.envs.tools import Toolbox, ToolContext, tool
 
 CHAT = Chat(load_tokenizer())
 TURNS = [[*CHAT.encode(text), CHAT.stop] for text in script()]
@@ -70,6 +74,30 @@ def test_the_output_is_valid_where_no_limit_cut_it_off(settings: dict[str, Any],
     (got,) = Rollouts(Scripted(), CHAT, PARAMS).collect([Job("toy", made, 5)])
     assert (got.truncated_by, got.measure.valid_output) == (stopped, not stopped)
     assert not got.measure.failed
+
+
+@tool
+async def add(context: ToolContext, a: int, b: int) -> int:
+    """Add two integers: paid at once, and never done."""
+    context.bill.add(Usage("gpt-5", TOOL, Tokens(1_000_000)))
+    await asyncio.sleep(60)
+    return a + b
+
+
+class EndlessSource(AdderSource):
+    """Its tool is never done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._toolbox = Toolbox([add])
+
+
+def test_a_rollout_that_its_deadline_broke_off_is_billed_what_its_call_has_paid() -> None:
+    made = factory("tests.agents.rollouts.test_rollout:EndlessSource", preference="none")
+    params = replace(PARAMS, deadline_seconds=0.3)
+    (got,) = Rollouts(Scripted(), CHAT, params).collect([Job("toy", made, 5)])
+    assert (got.truncated_by, got.measure.failed) == ("deadline", True)
+    assert got.bill["usd_by_role"][TOOL] == pytest.approx(1.25)
 
 
 def test_a_rollout_may_have_limits_of_its_own() -> None:

@@ -63,6 +63,37 @@ def test_what_a_call_beside_one_that_runs_beside_has_used_is_kept() -> None:
     assert bill.unsettled() == (used(),)
 
 
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_turn_that_is_broken_off_keeps_what_each_of_its_calls_has_used(in_order: bool) -> None:
+    async def run(context: ToolContext, seconds: float) -> ToolResult:
+        context.bill.add(used())
+        await asyncio.sleep(seconds)
+        return ToolResult("")
+
+    async def broken_off() -> None:
+        turn = asyncio.create_task(Gates().perform_all([ReadyCall(tool, {"seconds": s}, context) for s in (0, 60, 0)]))
+        await asyncio.sleep(0.05)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+
+    tool = Tool("t", "", {"type": "object"}, run, in_order=in_order)
+    context = ToolContext(None, 0, Bill(PRICES))
+    asyncio.run(broken_off())
+    assert len(context.bill.unsettled()) == (2 if in_order else 3)
+    assert context.bill.unsettled() == ()
+
+
+def test_a_call_that_waits_for_its_first_reply_is_not_forgotten() -> None:
+    bill = Bill(PRICES)
+    waits, ended = bill.another(), bill.another()
+    ended.take()
+    bill.another()
+    waits.add(used())
+    assert len(bill._beside) == 2
+    assert bill.unsettled() == (used(),)
+
+
 class Raises:
     """A retriever that is reached by a paid query and then fails."""
 
