@@ -318,11 +318,13 @@ class Tavily:
         except RequestRefused as err:
             if err.status in (401, 403):
                 raise WrongSetting(f"Tavily refused the key in ${self.service.key_env} ({err.status})") from None
-            if err.status < 400:
+            if err.status < 400 or err.status in (404, 405):
                 raise WrongSetting(f"Tavily's address {err}") from None
-            if err.status in (432, 433):
-                raise Outage(f"Tavily: the plan's limit is used up ({err.status})") from None
-            raise ToolError(f"the web search refused the query: {err}") from None
+            if err.status in (402, 432, 433):
+                raise Outage(f"Tavily: the account's quota is used up ({err.status})") from None
+            if err.status in (400, 413, 422):
+                raise ToolError(f"the web search refused the query: {err}") from None
+            raise Outage(f"Tavily refused the search: {err}") from None
 
 
 def _number(score: object) -> float:

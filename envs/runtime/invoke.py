@@ -99,7 +99,7 @@ class Gates:
         try:
             if any(ready.tool.in_order for ready in calls):
                 for ready in calls:
-                    done.append(await self.perform(ready))  # noqa: PERF401 - those that ended are wanted below
+                    done.append(await self.perform(ready))
                 return done
             running = [asyncio.create_task(self.perform(ready)) for ready in calls]
             return await asyncio.gather(*running)

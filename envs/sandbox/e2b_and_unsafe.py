@@ -7,9 +7,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from toolorchestra.envs.base.errors import ConfigError, install, one_of
+from toolorchestra.envs.base.errors import ConfigError, Outage, install, one_of
 from toolorchestra.envs.base.secrets import key_in
 from toolorchestra.envs.sandbox import Bounds, Execution, Interpreter, harmless
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
@@ -59,23 +60,27 @@ class E2b:
     async def run(self, code: str, session: str = "") -> Execution:
         """Make a machine, run, and end it."""
         del session
-        started = time.monotonic()
+        started, seconds, done = time.monotonic(), self.bounds.seconds, None
         try:
             async with asyncio.timeout(self.patience_seconds):
-                machine = await self._sdk.AsyncSandbox.create(api_key=self._key, timeout=int(self.bounds.seconds) + 60)
+                machine = await self._sdk.AsyncSandbox.create(api_key=self._key, timeout=int(seconds) + 60)
                 try:
-                    done = await machine.run_code(code, timeout=self.bounds.seconds)
+                    # The SDK's own limit is between two bytes, and raises what an outage raises.
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(seconds):
+                            done = await machine.run_code(code, timeout=seconds + 60)
                 finally:
+                    spent = round(time.monotonic() - started, 4)
                     await machine.kill()
         except TimeoutError:
-            spent = time.monotonic() - started
-            return Execution("", f"ended: not done after {spent:.0f} s", -9, spent)
+            raise Outage(f"E2B gave or ended no machine in {self.patience_seconds:g} s") from None
+        if done is None:
+            return Execution("", f"ended: not done after {seconds:g} s", -9, spent)
         most = self.bounds.output_bytes
         out, err = "".join(done.logs.stdout), "".join(done.logs.stderr)
         if done.error is not None:
             err += f"\n{done.error.traceback}"
-        seconds = round(time.monotonic() - started, 4)
-        return Execution(harmless(out)[:most], harmless(err)[:most], int(done.error is not None), seconds)
+        return Execution(harmless(out)[:most], harmless(err)[:most], int(done.error is not None), spent)
 
 
 class Unsafe:

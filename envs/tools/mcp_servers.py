@@ -40,6 +40,7 @@ from toolorchestra.envs.money.spend_cap import Hold
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 from toolorchestra.envs.tools.cassette_backends import RecordedReply, Tape
 
+HTTP = ("http://", "https://")
 TOLD_CHARACTERS = 300
 RESULT_CHARACTERS = 20_000
 SLACK_SECONDS = 5.0
@@ -228,9 +229,6 @@ class _Connection:
 
     async def call(self, name: str, arguments: Mapping[str, Any], episode: str) -> str:
         """Call a tool. Raises ToolError for what the server calls an error, and Outage."""
-        from mcp import MCPError
-        from mcp.types import INVALID_PARAMS
-
         client = await self.ready()
         try:
             async with asyncio.timeout(self._server.call_seconds):
@@ -239,8 +237,8 @@ class _Connection:
             late = f"did not answer in {self._server.call_seconds:g} s"
             raise Outage(f"{name} of {_shown(self._server)} {late}") from None
         except Exception as err:  # noqa: BLE001 - the SDK raises what its transports raise
-            if isinstance(err, MCPError) and err.error.code == INVALID_PARAMS:
-                raise ToolError(str(err)) from None
+            if _said_by_the_server(err, by_http=self._server.mcp.startswith(HTTP)):
+                raise ToolError(str(err)[:RESULT_CHARACTERS]) from None
             self.broken = True
             raise _outage(self._server, err, "broke off") from None
         text = "\n".join(part.text if part.type == "text" else f"[{part.type}]" for part in result.content)
@@ -254,6 +252,17 @@ class _Connection:
             self._loop.call_soon_threadsafe(self._over.set)
         except RuntimeError:  # its loop is closed, and the connection with it
             return
+
+
+def _said_by_the_server(err: Exception, *, by_http: bool) -> bool:
+    """Whether it is an error that the server itself told, and no break of the connection. Over HTTP the SDK names a
+    reply of another kind, such as a gateway's 502, by the codes of JSON-RPC, so those do not count there."""
+    from mcp import MCPError
+    from mcp.types import CONNECTION_CLOSED, INVALID_PARAMS, PARSE_ERROR, REQUEST_TIMEOUT
+
+    if not isinstance(err, MCPError) or err.error.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
+        return False
+    return err.error.code == INVALID_PARAMS or not (by_http and PARSE_ERROR <= err.error.code <= -32600)
 
 
 def _outage(server: McpServer, err: BaseException, what: str) -> Outage:
@@ -281,7 +290,7 @@ def _client(server: McpServer, heard: TextIO | None = None) -> Any:
         from mcp.client.stdio import stdio_client
     except ModuleNotFoundError:
         raise ConfigError(f"tools of MCP servers need the SDK: {install('mcp')}") from None
-    if server.mcp.startswith(("http://", "https://")):
+    if server.mcp.startswith(HTTP):
         if not server.bearer:
             return mcp.Client(server.mcp)
         from mcp.client.streamable_http import streamable_http_client

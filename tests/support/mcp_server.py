@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Literal
 
+from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
@@ -40,6 +41,12 @@ def convert(celsius: float, to: Literal["F", "K"] = "F") -> float:
 def refuse() -> str:
     """Fail as a tool does."""
     raise ToolError("not today")
+
+
+@server.tool()
+def complain(code: int) -> str:
+    """Fail as a server does, by a code of the protocol."""
+    raise MCPError(code, "the query has an unbalanced parenthesis")
 
 
 @server.tool()

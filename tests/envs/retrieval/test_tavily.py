@@ -94,7 +94,10 @@ def test_silence_ends_at_the_deadline() -> None:
         search(lambda _: ServerReply(fault="silence"), deadline_seconds=0.3, retries=1)
 
 
-@pytest.mark.parametrize(("status", "error"), [(401, ConfigError), (400, ToolError), (432, Outage)])
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(401, ConfigError), (404, ConfigError), (400, ToolError), (402, Outage), (410, Outage), (432, Outage)],
+)
 def test_what_will_not_pass_is_said_at_once(status: int, error: type[Exception]) -> None:
     with pytest.raises(error) as caught:
         search(lambda asked: ServerReply(f"no, {asked.headers['authorization']}", status))

@@ -16,7 +16,8 @@ from concurrent.futures import Future
 from functools import partial
 from glob import glob
 from pathlib import Path
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import pytest
 
@@ -371,6 +372,39 @@ def test_nothing_falls_back_to_running_without_walls(monkeypatch: pytest.MonkeyP
     with pytest.raises(ConfigError, match=r"no sandbox 'exec'; valid: .*unsafe-exec"):
         interpreter("exec")
     assert isinstance(interpreter("unsafe-exec"), Unsafe)
+
+
+class _Machine:
+    """A machine of E2B's, as its SDK has it: the program may never end, or the machine never come."""
+
+    made: int = 0
+
+    @classmethod
+    async def create(cls, api_key: str, timeout: int) -> _Machine:
+        cls.made += 1
+        if cls.made == 3:
+            await asyncio.sleep(60)
+        return cls()
+
+    async def run_code(self, code: str, timeout: float) -> object:
+        assert timeout > 1
+        if "while" in code:
+            await asyncio.sleep(60)
+        return SimpleNamespace(logs=SimpleNamespace(stdout=["4"], stderr=[]), error=None)
+
+    async def kill(self) -> None:
+        pass
+
+
+def test_a_program_that_does_not_end_is_told_from_a_machine_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "e2b_code_interpreter", SimpleNamespace(AsyncSandbox=_Machine))
+    monkeypatch.setenv("E2B_API_KEY", "key")
+    e2b: Any = interpreter("e2b", Bounds(seconds=0.2))
+    assert run(e2b, "print(2 + 2)").stdout == "4"
+    assert run(e2b, "while True: pass")[1:3] == ("ended: not done after 0.2 s", -9)
+    e2b.patience_seconds = 0.3
+    with pytest.raises(Outage, match=r"E2B gave or ended no machine in 0\.3 s"):
+        run(e2b, "print(2 + 2)")
 
 
 def test_counting_changes_no_folder_of_a_program_that_runs(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def call(tool: to.Tool, context: ToolContext | None = None, **arguments: Any) ->
 
 def test_a_server_becomes_tools_with_their_schemas() -> None:
     found = tools()
-    assert {*found} == {"write", "read", "convert", "refuse", "sleep", "die"}
+    assert {*found} == {"write", "read", "convert", "refuse", "complain", "sleep", "die"}
     assert found["convert"].description == "Convert a temperature."
     with pytest.raises(ToolError, match="F, K"):
         to.Toolbox([found["convert"]]).check(to.ToolCall("convert", {"celsius": 1.0, "to": "C"}))
@@ -110,6 +110,19 @@ def test_each_episode_has_a_session_of_its_own() -> None:
 def test_what_the_server_calls_an_error_is_told_to_the_agent(address: str) -> None:
     with pytest.raises(ToolError, match="not today"):
         call(tools(address)["refuse"])
+
+
+@pytest.mark.parametrize("code", [-32603, -32600, 7])
+def test_an_error_that_the_server_tells_by_the_protocol_is_told_to_the_agent_too(code: int) -> None:
+    with pytest.raises(ToolError, match="unbalanced parenthesis"):
+        call(tools()["complain"], code=code)
+
+
+def test_over_http_an_internal_error_may_be_a_gateways(address: str) -> None:
+    with pytest.raises(Outage, match="unbalanced parenthesis"):
+        call(tools(address)["complain"], code=-32603)
+    with pytest.raises(ToolError, match="unbalanced parenthesis"):
+        call(tools(address)["complain"], code=7)
 
 
 def test_a_server_that_dies_is_an_outage() -> None:
