@@ -302,7 +302,8 @@ def factory(source: str | TaskSource, **arguments: Any) -> EpisodeFactory:
         arguments["reward_terms"] = tuple(terms)
     items = tuple(sorted(arguments.items()))
     try:
-        return _shared(source, items, tuple(_stamp(value) for _, value in items))  # type: ignore[arg-type]
+        # By type too: True equals 1, and is no number of turns.
+        return _shared(source, items, tuple((type(value), _stamp(value)) for _, value in items))  # type: ignore[arg-type]
     except TypeError:  # an argument that cannot be hashed, such as a mapping of preference weights
         return _make(source, arguments)
 
@@ -320,7 +321,7 @@ def _stamp(value: Any) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=64)
 def _shared(
-    source: Any, items: tuple[tuple[str, Any], ...], _stamps: tuple[tuple[int, int] | None, ...]
+    source: Any, items: tuple[tuple[str, Any], ...], _stamps: tuple[tuple[type, tuple[int, int] | None], ...]
 ) -> EpisodeFactory:
     return _make(source, dict(items))
 

@@ -158,7 +158,7 @@ def read(value: Any, rng: random.Random, keys: Sequence[str], wording: Wording =
         preference = shapes.read(Preference, value, "preference")  # what JSON made of one, in an environment's spec
     elif isinstance(value, Mapping):
         rest = dict(value)
-        sentence = str(rest.pop("sentence", ""))
+        sentence = str(rest.pop("sentence", None) or "")
         for name in rest:
             if name not in GENERAL and name not in keys:
                 raise ConfigError(no_such("preference key", name, (*GENERAL, *keys, "sentence")))

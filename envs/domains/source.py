@@ -6,6 +6,7 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -16,8 +17,8 @@ from toolorchestra.envs.base.types import Answer, Message, Outcome, ToolCall, Tr
 from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.money.prices import PriceSheet
-from toolorchestra.envs.tools import Toolbox, ToolResult
-from toolorchestra.envs.tools.backends import Backing
+from toolorchestra.envs.tools import Tool, Toolbox, ToolResult
+from toolorchestra.envs.tools.backends import Backing, deadline
 from toolorchestra.envs.tools.backends import backing as as_backing
 
 SPLITS = ("train", "validation", "test")
@@ -199,8 +200,17 @@ class Source:
         if key not in made:
             if len(made) >= _MOST_BOXES:
                 made.clear()
-            made[key] = (sheet, Toolbox(self.tools).only(names).priced(sheet))  # held, so that its id stays taken
+            kept = Toolbox(map(self._patient, Toolbox(self.tools).only(names)))
+            made[key] = (sheet, kept.priced(sheet))  # held, so that its id stays taken
         return made[key][1]
+
+    def _patient(self, tool: Tool) -> Tool:
+        """The tool; where it may ask a model, with as long as the model's retries may take."""
+        if not (tool.suspends and tool.bills and models_of(self)):
+            return tool
+        return replace(
+            tool, deadline_seconds=max(tool.deadline_seconds, deadline(self.backing and self.backing.models))
+        )
 
 
 def models_of(source: Any) -> Callable[[], ChatModel] | None:

@@ -232,19 +232,16 @@ class Episode:
         if self._phase == "grading":
             return self._take_grade(results[0])
         given = iter(results)
-        longest = 0.0
+        took: list[float] = []
         final = self.world.over
         for call, checked in self._calls:
             if isinstance(checked, str):
                 self._tell(call.name, checked)
                 continue
             done = next(given)
-            seconds = done.result.seconds
-            if seconds and seconds > longest:
-                longest = seconds
+            took.append(done.result.seconds or 0.0)
             final = self._take(call, checked, done) or final
-        if longest:
-            self._pass_time(longest)
+        self._pass_time(self._passed(took))
         if self.failure:
             return self._end(truncated_by="failed")
         rules = self.rules
@@ -253,6 +250,12 @@ class Episode:
         if final or self._stop:
             return self._grade(finished=final)
         return self._step(0.0, terminated=False, truncated=False)
+
+    def _passed(self, took: Sequence[float]) -> float:
+        """Seconds that the pending calls took together: they ran at the same time, or in their order."""
+        if len(took) > 1 and any([ready.tool.in_order for ready in self._pending]):
+            return sum(took)
+        return max(took, default=0.0)
 
     def _refuse(self, results: Sequence[CallResult]) -> NoReturn:
         if self._phase not in ("waiting", "grading"):

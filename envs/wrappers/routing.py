@@ -284,11 +284,7 @@ def as_learnt(reward: float, terminated: bool, truncated: bool, info: Mapping[st
 
 
 class RoutingVectorEnv(gym.vector.VectorWrapper):
-    """Many episodes in numbers. `infos["action_mask"]` says after each reset and step what every environment offers.
-
-    `step` is Gymnasium's and waits for all. `send` and `recv` are those of OrchestraVectorEnv, in numbers: `recv` gives
-    the environments that are ready, and a slow call holds up its own episode alone.
-    """
+    """Many episodes in numbers. `infos["action_mask"]` says after each reset and step what every environment offers."""
 
     def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any], buckets: int = BUCKETS) -> None:
         super().__init__(env)

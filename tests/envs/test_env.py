@@ -82,6 +82,12 @@ def test_what_the_policy_used_is_billed_once_the_step_is_taken() -> None:
     assert env.step(ADD)[4]["charges"][0]["estimated"]
 
 
+def test_a_setting_of_the_wrong_type_is_refused_also_behind_one_that_equals_it() -> None:
+    gym.make("ToolOrchestra/HLE-v0", max_turns=1)
+    with pytest.raises(ConfigError, match="max_turns"):
+        gym.make("ToolOrchestra/HLE-v0", max_turns=True)
+
+
 def test_an_id_stands_for_one_source() -> None:
     for _ in range(2):
         register("Tests/Mine-v0", "tests.sources:AdderSource")

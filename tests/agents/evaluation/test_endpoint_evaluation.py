@@ -183,6 +183,8 @@ def test_a_source_of_ones_own_has_models_for_its_tools_and_for_who_plays_it(tmp_
     assert len(tape.read_text().splitlines()) >= 3
     episode = factory(source, backends=file, orchestrator="my-model").start(1).episode
     assert episode.context.models is not None
+    patience = episode.context.models().patience_seconds  # type: ignore[attr-defined]
+    assert episode.world.toolbox["consult"].deadline_seconds > patience > consult.deadline_seconds
     for again in (pickle.loads(pickle.dumps(episode)), copy.deepcopy(episode)):
         assert again.context.models() is episode.context.models()
 

@@ -147,7 +147,7 @@ def test_read_forms() -> None:
     )
     assert read({"seconds": 1, "sentence": "Quick!"}, rng, KEYS).sentence == "Quick!"
     assert read({}, rng, KEYS).weights() == {"outcome": 0.0, "usd": 0.0, "seconds": 0.0}
-    assert read({}, rng, KEYS).sentence == ""
+    assert read({}, rng, KEYS).sentence == read({"outcome": 0, "sentence": None}, rng, KEYS).sentence == ""
 
 
 VALID_KEYS = "answer-1, answer-math-1, outcome, search-1, search-2, seconds"

@@ -33,7 +33,10 @@ class SpenderSource(NumberedSource):
     """`spend` costs and takes what it is told; a cent is one search of the price sheet."""
 
     name = "spender"
-    tools = (Tool("spend", "Spends.", _SPEND, _spend, bills=("tavily/search",)),)
+    tools = tuple(
+        Tool(name, "Spends.", _SPEND, _spend, bills=("tavily/search",), in_order=in_order)
+        for name, in_order in (("spend", False), ("spend_in_order", True))
+    )
 
     def world(self, number: int, toolbox: Toolbox) -> World:
         return AnswerWorld(f"Task {number}: spend.", "done", toolbox)
@@ -56,6 +59,12 @@ def test_parallel_calls_charge_all_and_take_as_long_as_the_longest() -> None:
     assert done.info["cost"]["seconds"] == 30.0
     assert done.info["ledger"]["usd_by_role"][TOOL] == 0.07
     assert step(env, spend(1, 5)).info["ledger"]["seconds"] == 35.0
+
+
+def test_calls_of_one_turn_take_as_long_as_all_of_them_where_one_wants_their_order() -> None:
+    env = spender(**FREE)
+    done = step(env, spend(1, 30), ToolCall("spend_in_order", {"cents": 2, "seconds": 10}))
+    assert done.info["cost"]["seconds"] == 40.0
 
 
 def test_the_policy_is_billed_by_an_estimate_that_says_so() -> None:
