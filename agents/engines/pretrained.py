@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -42,6 +43,23 @@ def device_memory(device: str) -> tuple[str, int]:
         raise ConfigError(f"model.device={device}, and torch sees no GPU here; install its CUDA build, or take cpu")
     found = torch.cuda.get_device_properties(device)
     return str(found.name), int(found.total_memory)
+
+
+def times_float32(dtype: str) -> float:
+    """How many times as long as in float32 this processor takes for a product of matrices: processors that do not
+    compute in a narrow format convert each number of it."""
+    import torch
+
+    def seconds(kind: torch.dtype) -> float:
+        one, other = torch.ones(256, 512, dtype=kind), torch.ones(512, 512, dtype=kind)
+        took = []
+        for _ in range(4):  # the first prepares
+            began = time.perf_counter()
+            torch.mm(one, other)
+            took.append(time.perf_counter() - began)
+        return min(took)
+
+    return seconds(getattr(torch, dtype)) / seconds(torch.float32)
 
 
 def load(path: str, dtype: str) -> tuple[Any, Any]:

@@ -17,6 +17,8 @@ from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, install
 
 Say = Callable[[str], None]
+SLOW = 2.0
+"""Times as long as float32: then a narrow format is not worth its memory on a CPU."""
 
 
 def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
@@ -29,11 +31,13 @@ def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
 def _local(config: TrainConfig, say: Say) -> tuple[Any, Chat]:
     """Build over the tiny model or over one of transformers', with the sampler of the configuration."""
     from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-    from toolorchestra.agents.engines.pretrained import shape_of
+    from toolorchestra.agents.engines.pretrained import shape_of, times_float32
 
     wanted = config.model
     if wanted.device.startswith("cuda"):
         _check_memory(config, shape_of(wanted.path) if wanted.path else {}, say)
+    elif wanted.dtype != "float32" and (slower := times_float32(wanted.dtype)) >= SLOW:
+        say(f"{wanted.dtype} takes this processor {slower:.0f} times as long as float32: take model.dtype=float32")
     model, chat = base_model(config)
     longest = getattr(model.config, "max_position_embeddings", config.max_context)
     if config.max_context > longest:

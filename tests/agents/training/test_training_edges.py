@@ -17,6 +17,8 @@ from tests.agents.training.test_trainer import COLD, run
 from tests.agents.training.trained_models import TOY
 from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import ModelConfig, WarmStart
+from toolorchestra.agents.engines import pretrained
+from toolorchestra.agents.engines.pretrained import times_float32
 from toolorchestra.agents.rollouts.grpo import Grpo, Measure, TokenSequence, Trajectory, training_batch
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
@@ -30,6 +32,20 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import Preference
 
 QUICK = replace(COLD, environments=(TOY,), evaluation_tasks=1, groups=1, rollouts=2, model=ModelConfig(hidden=8))
+
+
+@pytest.mark.parametrize(("slower", "warns"), [(22.2, True), (0.5, False)])
+def test_a_run_in_a_format_that_the_processor_does_not_have_says_so(
+    slower: float, warns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    assert times_float32("float64") > 0
+    monkeypatch.setattr(pretrained, "times_float32", lambda _: slower)
+    build(replace(QUICK, model=ModelConfig(hidden=8, dtype="bfloat16", lora_rank=2)), said.append)[0].close()
+    told = "bfloat16 takes this processor 22 times as long as float32: take model.dtype=float32"
+    assert said == [told] * warns
+    build(QUICK, said.append)[0].close()
+    assert len(said) == warns
 
 
 # -- a run's folder ----------------------------------------------------------------------------------------------------
