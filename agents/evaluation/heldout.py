@@ -93,10 +93,11 @@ class OracleShare:
 def scores(
     keys: Sequence[str], preference: Preference, policy: Measure, fixed: Mapping[str, Measure]
 ) -> Mapping[str, Scored] | None:
-    """Everybody's score on a task. None where the policy's episode failed: the task then counts for nobody. Where no
-    baseline can play, the reward is the outcome."""
+    """Everybody's score on a task. None where the policy's episode failed: the task then counts for nobody. A baseline
+    whose episode failed is left out. Where none is left, the reward is the outcome."""
     if policy.failed:
         return None
+    fixed = {name: measure for name, measure in fixed.items() if not measure.failed}
     if not fixed:
         return {POLICY: Scored(policy, policy.outcome + sum(policy.terms.values()))}
     reward = GroupReward(preference, keys)
@@ -106,7 +107,8 @@ def scores(
 
     def scored(measure: Measure) -> Scored:
         (made,) = reward.score([measure], scale)
-        return Scored(measure, made.total / weight if made else 0.0)
+        assert made  # its episode did not fail
+        return Scored(measure, made.total / weight)
 
     return {name: scored(measure) for name, measure in {POLICY: policy, **fixed}.items()}
 
@@ -248,9 +250,10 @@ class HeldOut:
         found = {name: measured(played(made, baseline(name, seed), seed, chat=chat)) for name in some}
         if ORACLE in names:
             most: dict[str, float] = {}
-            for measure in found.values():
+            sound = [measure for measure in found.values() if not measure.failed]
+            for measure in sound:
                 most |= {key: max(most.get(key, 0.0), count) for key, count in measure.calls.items()}
-            scale = Scale.over([*found.values()], most)
+            scale = Scale.over(sound, most) if sound else None
             found[ORACLE] = measured(played(made, Oracle(scale), seed, chat=chat))
         return found
 

@@ -83,7 +83,7 @@ def plays_of(tasks: Sequence[TaskScores | None], name: str = POLICY) -> list[Tas
         measure = scored.measure
         return TaskResult(scored.reward, measure.outcome, 100 * measure.usd, measure.seconds)
 
-    return [None if task is None else result(task.players[name]) for task in tasks]
+    return [result(task.players[name]) if task and name in task.players else None for task in tasks]
 
 
 # -- playing ----------------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def _played(config: TrainConfig, checkpoints: Mapping[str, Path | None], tasks: 
 def _beside(held_out: HeldOut, evaluations: Mapping[str, Evaluation], chat: Chat) -> StagesPlayed:
     last = evaluations[TRAINED]
     plays = {name: plays_of(evaluation.tasks) for name, evaluation in evaluations.items()}
-    with_oracle = all(task is None or ORACLE in task.players for task in last.tasks)
+    with_oracle = all(ORACLE in players for players in last.by_environment.values())
     for name in (*BASELINES, *((TOLD,) if with_oracle else ())):
         plays[name] = plays_of(held_out.beside(partial(baseline, name), last, chat))
     if with_oracle:

@@ -180,7 +180,8 @@ class Group:
 
     trajectories: list[Trajectory]
     baselines: Sequence[Measure] = ()
-    """What baselines came to on the same task: the rewards are scaled between them. They are not trained on."""
+    """What baselines came to on the same task: the rewards are scaled between those that did not fail. They are not
+    trained on."""
     label: str = ""
     """Label of its environment of the mix."""
 
@@ -268,12 +269,13 @@ def rewards_of(group: Group, params: AdvantageParams) -> list[RewardBreakdown | 
     first = group.trajectories[0]
     reward = GroupReward(first.preference, first.keys)
     measures = [_counted(t.measure, params) for t in group.trajectories]
-    others = [*group.baselines, *(m for m in measures if m.expected)]
+    baselines = [m for m in group.baselines if not m.failed]
+    others = [*baselines, *(m for m in measures if m.expected and not m.failed)]
     wrong = [replace(others[0], outcome=0.0)] if others else []  # being right counts where everybody is
-    if not group.baselines:
+    if not baselines:
         scored = reward.score(measures, wrong)
     else:
-        scored = [reward.score([measure], [*group.baselines, *wrong])[0] for measure in measures]
+        scored = [reward.score([measure], [*baselines, *wrong])[0] for measure in measures]
     return [_expected(made, measure.expected) for made, measure in zip(scored, measures, strict=True)]
 
 

@@ -19,9 +19,11 @@ from toolorchestra.agents.evaluation.heldout import (
     TaskScores,
     played,
     scores,
+    share_of_oracle,
     standing,
 )
 from toolorchestra.agents.policies.baselines import NAMES, baseline
+from toolorchestra.agents.reports.stages import plays_of
 from toolorchestra.agents.rollouts.grpo import Expected, Measure, Trajectory
 from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts, factory_of, measured
 from toolorchestra.envs.base.errors import Outage
@@ -202,6 +204,32 @@ def test_the_score_of_one_player_does_not_depend_on_another() -> None:
     assert second["policy"].reward == pytest.approx((1 + 0 + 1) / 3)
     assert second["cheapest"].reward == 0.0
     assert scores(keys, preference, replace(thrifty, failed=True), fixed) is None
+
+
+def test_a_baseline_whose_episode_failed_is_left_out_and_being_right_counts_all_the_same() -> None:
+    keys, preference = (), Preference(outcome=1.0, usd=1.0)
+    broken = Measure(0.0, 9.0, 5.0, {}, failed=True)
+    right = Measure(1.0, 0.02, 5.0, {})
+    for fixed in ({"random": broken, "cheapest": right}, {"cheapest": right, "oracle": broken}):
+        found = scores(keys, preference, right, fixed)
+        assert found is not None
+        assert {name: one.reward for name, one in found.items()} == {"policy": 0.5, "cheapest": 0.5}
+    alone = scores(keys, preference, right, {"oracle": broken})
+    assert alone is not None
+    assert {name: one.reward for name, one in alone.items()} == {"policy": 1.0}
+
+
+def test_where_an_oracle_failed_its_share_is_over_the_other_tasks() -> None:
+    """As 0 it would make a share that is above 100 %."""
+    right = Measure(1.0, 0.02, 5.0, {})
+    panels = [{"cheapest": right, "oracle": replace(right, failed=number < 4)} for number in range(24)]
+    made = [scores((), Preference(outcome=1.0), right, panel) for panel in panels]
+    tasks = [TaskScores("accurate", found) for found in made if found is not None]
+    assert standing(tasks, "oracle").tasks == 20
+    share = share_of_oracle(tasks)
+    assert share is not None
+    assert share.value == 1.0
+    assert [play is None for play in plays_of(tasks, "oracle")] == [True] * 4 + [False] * 20
 
 
 def test_baselines_are_billed_by_the_tokens_that_the_policy_would_be() -> None:

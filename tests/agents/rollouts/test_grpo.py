@@ -176,7 +176,10 @@ def test_between_baselines_an_expensive_sibling_makes_nobodys_bill_small() -> No
     assert rewards(RIGHT, near, far) == pytest.approx([1.8, 1.7, 1.0])
     assert rewards(RIGHT, near, baselines=(*between, replace(far, failed=True))) == pytest.approx([1.8, 1.7])
     assert rewards(RIGHT, RIGHT, baselines=(replace(RIGHT, usd=0.1),))[0] > 1.0  # right counts where everybody is
+    broken = replace(RIGHT, usd=9.0, failed=True)
+    assert rewards(RIGHT, RIGHT, baselines=(broken, replace(RIGHT, usd=0.1))) == pytest.approx([2.0, 2.0])
     assert rewards(RIGHT, near, baselines=()) == pytest.approx([1.0, 0.0])
+    assert rewards(RIGHT, near, baselines=(broken,)) == pytest.approx([1.0, 0.0])  # as if none had played
 
 
 def advantages(totals: Sequence[float], algorithm: Algorithm) -> list[float] | None:
