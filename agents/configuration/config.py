@@ -194,7 +194,8 @@ class TrainConfig:
     evaluation_temperature: float = 1.0
     """The sampling temperature of evaluations."""
     evaluation_tasks: int = 100
-    """How many held-out tasks of each environment an evaluation plays. Prices, tools and wordings are held out too."""
+    """How many held-out tasks of each environment an evaluation plays; where its split lists fewer, each of those once.
+    Prices, tools and wordings are held out too."""
     spend_cap: float | None = None
     """The most dollars that real models may cost in the run, over all its lives. None: no limit."""
     save_every: int = 10

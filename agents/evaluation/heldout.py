@@ -19,13 +19,15 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from itertools import islice
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from toolorchestra.agents.configuration.config import EnvMix
-from toolorchestra.agents.configuration.environments import held_out, job_of
+from toolorchestra.agents.configuration.environments import every_task, held_out, job_of
 from toolorchestra.agents.engines.base import Sample
 from toolorchestra.agents.evaluation.rows import grouped
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval, wilson
+from toolorchestra.agents.evaluation.trials import mixed
 from toolorchestra.agents.policies.baselines import NAMES, Baseline, baseline, players
 from toolorchestra.agents.policies.oracle import Oracle, Scale
 from toolorchestra.agents.rollouts.grpo import (
@@ -172,6 +174,7 @@ def preference_score(measure: Measure, baseline: Measure, preference: Preference
 # -- playing the held-out tasks ----------------------------------------------------------------------------------------
 
 
+T = TypeVar("T")
 Split = Literal["validation", "test"]
 CALLS = f"{POLICY}/calls/"
 """What the policy's calls a task begin with among the metrics."""
@@ -219,52 +222,63 @@ class HeldOut:
     def __init__(self, mixes: Sequence[EnvMix], tasks: int, split: Split = "validation", seed: int = 0) -> None:
         self._tasks, self._split, self._seed = tasks, split, seed
         labels = _labels([mix.env_id for mix in mixes])
-        self._mixes = dict(zip(labels, mixes, strict=True))
-        self._factories = {label: held_out(mix, split) for label, mix in self._mixes.items()}
+        self._factories = {label: held_out(mix, split) for label, mix in zip(labels, mixes, strict=True)}
+        self._jobs = {label: self._jobs_of(label, mix) for label, mix in zip(labels, mixes, strict=True)}
         self._baselines: dict[str, list[dict[str, Measure]]] = {}
 
     def jobs(self) -> list[Job]:
         """The rollouts to make: one for each held-out task."""
-        return [
-            job_of(self._mixes[label], made, seed)
-            for label, made in self._factories.items()
-            for seed in self._seeds(label)
-        ]
+        return [job for some in self._jobs.values() for job in some]
 
-    def _seeds(self, label: str) -> range:
-        """Seeds of an environment's tasks, found nowhere else."""
+    def _jobs_of(self, label: str, mix: EnvMix) -> list[Job]:
+        """An environment's tasks, with seeds found nowhere else. Each once, where the split says which there are."""
         name = repr((self._split, label, self._seed)).encode()
         first = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") % (_LAST - _FIRST) + _FIRST
-        return range(first, first + self._tasks)
+        made, seeds = self._factories[label], range(first, first + self._tasks)
+        if (listed := every_task(made)) is None:
+            return [job_of(mix, made, seed) for seed in seeds]
+        order = mixed(made.source, listed, first)
+        return [job_of(mix, made, seed, {"task_id": task}) for seed, task in zip(seeds, order, strict=False)]
+
+    def fewer(self) -> list[str]:
+        """Lines for the log, of environments whose split has fewer tasks than were asked for."""
+        return [
+            f"held out: {label} has {len(jobs)} tasks in split {self._factories[label].settings.split!r}, and each is "
+            f"played once: {self._tasks} were asked for"
+            for label, jobs in self._jobs.items()
+            if len(jobs) < self._tasks
+        ]
+
+    def by_environment(self, of_jobs: Sequence[T]) -> dict[str, list[T]]:
+        """What belongs to each job, in their order, by environment."""
+        left = iter(of_jobs)
+        return {label: list(islice(left, len(jobs))) for label, jobs in self._jobs.items()}
 
     def baselines(self, label: str, chat: Chat) -> list[dict[str, Measure]]:
         """Each baseline's measure of each task of an environment. What it says is billed by the policy's tokens."""
         if label not in self._baselines:
-            self._baselines[label] = [self._play(self._factories[label], seed, chat) for seed in self._seeds(label)]
+            self._baselines[label] = [self._play(job, chat) for job in self._jobs[label]]
         return self._baselines[label]
 
     @staticmethod
-    def _play(made: EpisodeFactory, seed: int, chat: Chat) -> dict[str, Measure]:
-        names = players(made.source)
-        some = [name for name in names if name != ORACLE]
-        found = {name: measured(played(made, baseline(name, seed), seed, chat=chat)) for name in some}
+    def _play(job: Job, chat: Chat) -> dict[str, Measure]:
+        names = players(job.factory.source)
+        found = {name: _measured(job, baseline(name, job.seed), chat) for name in names if name != ORACLE}
         if ORACLE in names:
             most: dict[str, float] = {}
             sound = [measure for measure in found.values() if not measure.failed]
             for measure in sound:
                 most |= {key: max(most.get(key, 0.0), count) for key, count in measure.calls.items()}
             scale = Scale.over(sound, most) if sound else None
-            found[ORACLE] = measured(played(made, Oracle(scale), seed, chat=chat))
+            found[ORACLE] = _measured(job, Oracle(scale), chat)
         return found
 
     def evaluate(self, rollouts: Rollouts, *, record: bool = False) -> Evaluation:
         """Play and score. With `record` each trajectory keeps its turns and charges, to be read afterwards."""
         trajectories = rollouts.collect([replace(job, record=record) for job in self.jobs()])
         tasks = self._scored(trajectories, [t.measure for t in trajectories], rollouts.chat)
-        found: dict[str, list[TaskScores]] = {}
-        for number, label in enumerate(self._factories):
-            mine = tasks[number * self._tasks : (number + 1) * self._tasks]
-            found[label] = [task for task in mine if task is not None]
+        apart = self.by_environment(tasks)
+        found = {label: [task for task in mine if task is not None] for label, mine in apart.items()}
         every = [task for some in found.values() for task in some]
         return Evaluation(
             _standings(every, self._factories.values()),
@@ -279,11 +293,7 @@ class HeldOut:
 
     def beside(self, policy: Callable[[], Baseline], evaluation: Evaluation, chat: Chat) -> list[TaskScores | None]:
         """How a policy that is no language model does as the policy of the same tasks; each gets one of its own."""
-        found = [
-            measured(played(made, policy(), seed, chat=chat))
-            for label, made in self._factories.items()
-            for seed in self._seeds(label)
-        ]
+        found = [_measured(job, policy(), chat) for job in self.jobs()]
         return self._scored(evaluation.trajectories, found, chat)
 
     def _scored(self, of: Sequence[Trajectory], measures: Sequence[Measure], chat: Chat) -> list[TaskScores | None]:
@@ -375,4 +385,8 @@ def played(
 def baseline_measures(job: Job, names: Sequence[str], chat: Chat) -> list[Measure]:
     """What these baselines come to on the task of a job, those of them that can play it."""
     able = [name for name in names if name in players(job.factory.source)]
-    return [measured(played(job.factory, baseline(name, job.seed), job.seed, job.options, chat)) for name in able]
+    return [_measured(job, baseline(name, job.seed), chat) for name in able]
+
+
+def _measured(job: Job, policy: Baseline, chat: Chat) -> Measure:
+    return measured(played(job.factory, policy, job.seed, job.options, chat))

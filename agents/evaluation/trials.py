@@ -79,7 +79,7 @@ def tasks_of(made: EpisodeFactory, tasks: int, seed: int) -> list[tuple[str, int
     except (ConfigError, TypeError):  # they are generated without end, or listed by domain alone
         listed = None
     if listed is not None:
-        return [(task, seed + number) for number, task in enumerate(_mixed(source, listed, seed)[:tasks])]
+        return [(task, seed + number) for number, task in enumerate(mixed(source, listed, seed)[:tasks])]
     found: dict[str, int] = {}
     for number in range(tasks * _TRIES):
         if len(found) == tasks:
@@ -88,7 +88,7 @@ def tasks_of(made: EpisodeFactory, tasks: int, seed: int) -> list[tuple[str, int
     return list(found.items())
 
 
-def _mixed(source: Any, listed: Sequence[str], seed: int) -> list[str]:
+def mixed(source: Any, listed: Sequence[str], seed: int) -> list[str]:
     """Tasks in an order in which those of a subject, or of the domain that their ids begin with, are shuffled and
     spread evenly from a random place on."""
 

@@ -46,6 +46,8 @@ def write_report(run: TrainingRun, say: Callable[[str], None] = lambda _: None) 
     with run.engine.averaged():
         held_out = HeldOut(config.environments, config.evaluation_tasks, "test", config.seed)
         say(f"playing {config.evaluation_tasks} test tasks of each environment for the report")
+        for line in held_out.fewer():
+            say(line)
         final = held_out.evaluate(evaluating, record=True)
         require_money()
         # Where an evaluation is short because the model is slow, so are they.

@@ -144,9 +144,8 @@ def _rewriting(run: TrainingRun, rollouts: Sequence[Trajectory]) -> list[str]:
 
 def log_evaluation(run: TrainingRun, evaluation: Evaluation) -> None:
     """Write a held-out evaluation's numbers, and warn where episodes broke or were cut."""
-    names, played = labels(run.config.environments), evaluation.trajectories
-    each = len(played) // len(names)  # as many of each environment, in the order of the mix
-    found = {name: played[k * each : (k + 1) * each] for k, name in enumerate(names)}
+    names = labels(run.config.environments)
+    found = dict(zip(names, run.held_out.by_environment(evaluation.trajectories).values(), strict=True))
     standings = zip(names, evaluation.by_environment.values(), strict=True)
     apart = _apart(run, found, {name: one[POLICY].reward for name, one in standings}, "reward")
     terms = term_metrics(evaluation.trajectories)

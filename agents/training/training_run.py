@@ -113,6 +113,8 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
     step, warm_steps = known.get("step", 0), known.get("warm_steps", 0)
     group_dumps.rewind(folder, step)
     held_out = HeldOut(config.environments, config.evaluation_tasks, seed=config.seed)
+    for line in held_out.fewer():
+        say(line)
     log = Log(folder, step, warm_steps=warm_steps, wandb=config.wandb)
     params, groups = rollout_params(config), state.get("groups", {"taken_below": step * config.groups})
     rollouts = Rollouts(engine, chat, params)

@@ -166,6 +166,28 @@ def test_splits_and_seeds_and_environments_share_no_task_no_preference_no_price_
     assert not trained & (validation[1] | test[1])
 
 
+def test_tasks_of_a_split_that_lists_them_are_played_once_each() -> None:
+    """Drawn by their seeds, some would come again and count as tasks of their own."""
+    toolscale = EnvMix("ToolScale-v0", 1.0, {"domain": "finance", "max_turns": 1})
+    mixes = [toolscale, EnvMix(HLE, 1.0, {**SAME, "max_turns": 2})]
+    whole, again, few = HeldOut(mixes, 100), HeldOut(mixes, 100), HeldOut(mixes, 8)
+    every = whole.jobs()[0].factory.source.task_ids("validation")  # type: ignore[attr-defined]
+    named = [job.options["task_id"] for job in whole.jobs() if job.options]
+    assert sorted(named) == sorted(every) != named
+    assert [job.options for job in whole.jobs()] == [job.options for job in again.jobs()]
+    assert [job.options["task_id"] for job in few.jobs() if job.options] == named[:8]
+    assert few.fewer() == []
+    (said,) = whole.fewer()
+    assert said.startswith(f"held out: ToolScale-v0 has {len(every)} tasks in split 'validation'")
+    made = few.evaluate(rollouts(Silent()))
+    parts = few.by_environment(made.trajectories)
+    assert [t.task_id for t in parts["ToolScale-v0"]] == named[:8]
+    assert {t.env_id for t in parts[HLE]} == {HLE}
+    seen: list[str] = []
+    few.beside(lambda: lambda episode: seen.append(episode.task_id) or "", made, CHAT)  # type: ignore[func-returns-value]
+    assert list(dict.fromkeys(seen))[:8] == named[:8]
+
+
 def test_the_oracle_knows_the_preference_and_nobody_fixed_earns_more() -> None:
     tasks = []
     for env_id in (HLE, "ToolOrchestra/FRAMES-v0"):

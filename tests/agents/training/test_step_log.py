@@ -35,7 +35,7 @@ MIX = replace(
     baselines=("cheapest",),
     max_context=1900,
     evaluate_every=2,
-    evaluation_tasks=1,
+    evaluation_tasks=TASKS + 2,
     task_order="epochs",
     advantage=AdvantageParams(least_spread=0.0),
 )
@@ -87,7 +87,13 @@ def test_numbers_by_environment(mixed: TrainingRun, said: list[str]) -> None:
     assert warning.endswith(
         "rollouts of HLE-v0 ran out of context and are left out: raise its max_context, which is 90"
     )
-    assert {f"env/{name}/{what}" for name in NAMES for what in ("accuracy", "reward")} <= set(rows(mixed, "eval")[0])
+    held_out = rows(mixed, "eval")[0]
+    assert {f"env/{name}/{what}" for name in NAMES for what in ("accuracy", "reward")} <= set(held_out)
+    fewer = f"held out: Tests/Even-v0 has {TASKS} tasks in split 'test', and each is played once: {TASKS + 2} were "
+    assert [line.startswith(fewer) for line in said].count(True) == 1
+    counts = (TASKS + 2, TASKS + 2, TASKS)
+    right = sum(n * held_out[f"env/{name}/accuracy"] for n, name in zip(counts, NAMES, strict=True))
+    assert 0 < right == pytest.approx(sum(counts) * held_out["policy/accuracy"])
 
 
 def test_limits_on_a_command_line() -> None:
