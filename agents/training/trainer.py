@@ -157,7 +157,6 @@ def evaluate(run: TrainingRun) -> None:
     with run.ahead.paused() if run.ahead else nullcontext(), run.engine.averaged():
         evaluation = run.held_out.evaluate(evaluating)
     require_money()
-    run.evaluations[run.step] = evaluation
     mine, oracle = evaluation.standings[POLICY], evaluation.standings.get("oracle")
     share = "" if evaluation.of_oracle is None else f" ({evaluation.of_oracle.value:.0%} of the oracle's)"
     right = f" (oracle {oracle.accuracy:.0%})" if oracle else ""

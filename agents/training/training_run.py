@@ -8,7 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,7 +18,7 @@ from toolorchestra.agents.algorithms import algorithm_of
 from toolorchestra.agents.configuration.config import TrainConfig, as_json
 from toolorchestra.agents.configuration.environments import check_order
 from toolorchestra.agents.engines.base import Engine
-from toolorchestra.agents.evaluation.heldout import Evaluation, HeldOut
+from toolorchestra.agents.evaluation.heldout import HeldOut
 from toolorchestra.agents.evaluation.rows import PAGE, ROWS
 from toolorchestra.agents.rollouts.grpo import Algorithm
 from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts
@@ -75,7 +75,6 @@ class TrainingRun:
     """Whether nothing would be lost if it ended now instead: see interrupts."""
     rewriting_said: bool = False
     """Whether it was said that the chat template rewrites the past."""
-    evaluations: dict[int, Evaluation] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.loss = replace(self.config.loss, temperature=self.config.temperature)
