@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.evaluation.heldout import ORACLE, POLICY, Evaluation, HeldOut, Scored, TaskScores
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval
 from toolorchestra.agents.policies.baselines import baseline
+from toolorchestra.agents.reports.page_data import UNREADABLE
 from toolorchestra.agents.reports.training_data import markdown
 from toolorchestra.agents.rollouts.rollout import Chat, Rollouts
 from toolorchestra.agents.training import checkpoint
@@ -25,6 +27,7 @@ from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.saved_model import checkpoint_of, config_of, saved_model
 from toolorchestra.agents.training.training_run import rollout_params
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.files import write_whole
 
 Say = Callable[[str], None]
 BEFORE, WARM, TRAINED = "before training", "supervised start", "trained"
@@ -96,12 +99,13 @@ def stages_of(folder: Path, tasks: int, *, again: bool, say: Say) -> StagesPlaye
     weights = {name: path and (path / checkpoint.MANIFEST).read_text("utf-8") for name, path in checkpoints.items()}
     made_of = {"tasks": tasks, "checkpoints": weights, "beside": [*BASELINES, TOLD]}
     if kept.is_file() and not again:
-        row = json.loads(kept.read_text(encoding="utf-8"))
-        if row.get("made_of") == made_of:  # other weights, tasks or players are played anew
-            return StagesPlayed.from_json(row)
+        with suppress(OSError, *UNREADABLE):  # what cannot be read is played anew, as for other weights and tasks
+            row = json.loads(kept.read_text(encoding="utf-8"))
+            if row["made_of"] == made_of:
+                return StagesPlayed.from_json(row)
     played = _played(config_of(best), checkpoints, tasks, say)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps({"made_of": made_of, **vars(played)}) + "\n", encoding="utf-8")
+    write_whole(kept, (json.dumps({"made_of": made_of, **vars(played)}) + "\n").encode())
     return played
 
 

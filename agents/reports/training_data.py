@@ -96,13 +96,29 @@ def is_training(folder: Path) -> bool:
 
 def read_kept(folder: Path) -> KeptRun:
     """What is there of a run."""
-    path = folder / SUMMARY
-    summary = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    summary = _summary(folder)
     rows: dict[str, list[Mapping[str, Any]]] = {"train": [], "eval": []}
     for row in read(folder / METRICS):
         rows.setdefault(str(row.get("kind")), []).append(row)
     configuration = (summary or {}).get("configuration") or _configuration(folder)
     return KeptRun(folder, summary, rows["train"], rows["eval"], read_sessions(folder), configuration)
+
+
+def _summary(folder: Path) -> Mapping[str, Any] | None:
+    """The numbers of the run's report. Raises ConfigError where the page cannot be drawn of them."""
+    if not (path := folder / SUMMARY).is_file():
+        return None
+    try:
+        found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        reached(found)
+        _one(KeptRun(folder, found, (), (), (), None))
+    except (OSError, IndexError, *UNREADABLE) as err:
+        raise ConfigError(
+            f"{path}: expected the figures of a report ({type(err).__name__}: {err!s:.80}); go on with the run, which "
+            "writes it anew, or take the file out: the page then shows what else is there",
+            command_line="toolorchestra train --resume",
+        ) from None
+    return found
 
 
 def _configuration(folder: Path) -> Mapping[str, Any] | None:

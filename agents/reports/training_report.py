@@ -3,7 +3,6 @@ numbers (report/summary.json), as episodes (report/trajectories.jsonl), and as t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -27,6 +26,7 @@ from toolorchestra.agents.rollouts.grpo import Trajectory
 from toolorchestra.agents.rollouts.rollout import Rollouts, factory_of
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
+from toolorchestra.envs.base.files import write_json
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.journal import require_money
 from toolorchestra.envs.wrappers.record import trajectory_line
@@ -53,7 +53,7 @@ def write_report(run: TrainingRun, say: Callable[[str], None] = lambda _: None) 
         # Where an evaluation is short because the model is slow, so are they.
         probes = standard_probes(evaluating, config.environments, min(PROBED, config.evaluation_tasks), say)
     summary = _as_summary(run, step, final, probes)
-    (run.folder / SUMMARY).write_text(json.dumps(summary, indent=1))
+    write_json(run.folder / SUMMARY, summary)
     say(reached(summary))
     _keep_episodes(run.folder / TESTED, final)
     return write_page(run.folder).file

@@ -11,6 +11,7 @@ import pytest
 
 from tests.agents.reports.recorded_runs import INJECTION, record, training_run, with_episodes
 from tests.agents.reports.test_page import parts, transcripts
+from tests.two_texts import raises
 from toolorchestra.agents.commands import report
 from toolorchestra.agents.configuration.config import as_json
 from toolorchestra.agents.configuration.presets import preset
@@ -121,6 +122,22 @@ def test_test_and_rollouts_are_on_one_page_and_no_text_is_part_of_its_html(tmp_p
     assert "globalThis.ran" not in text
     assert '<h1 id="title"><span>Training</span> run</h1>' in text
     assert "http" not in re.sub(r"http-equiv|http://www\.w3\.org/2000/svg", "", text)
+
+
+@pytest.mark.parametrize("text", ['{"standings": {"pol', "[]", "null", "{}", '{"standings": {"policy": {}}}', "\x00"])
+def test_a_summary_that_cannot_be_read_is_named_with_what_to_do(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = training_run(tmp_path / "run")
+    path = run / "report" / "summary.json"
+    path.write_text(text)
+    said = rf"^{re.escape(str(path))}: expected the figures of a report \(\w+: .*\); go on with the run, which writes"
+    with raises(ConfigError, said, "toolorchestra train --resume"):
+        read_training([run])
+    assert report.main([str(run), str(training_run(tmp_path / "other"))]) == 2
+    assert f"{path}: expected the figures of a report" in capsys.readouterr().err
+    path.unlink()
+    assert shown(run)["lead"] == ""
 
 
 # -- several runs ------------------------------------------------------------------------------------------------------

@@ -220,6 +220,15 @@ def test_what_was_played_is_read_and_not_played_again(
         stages(run)
 
 
+def test_stages_that_cannot_be_read_are_played_anew(made: tuple[Path, StagesPlayed], run: Path) -> None:
+    kept = run / "report" / "stages.json"
+    whole = json.loads(kept.read_text())
+    for torn in (kept.read_text()[:-20], json.dumps({"made_of": whole["made_of"]})):
+        kept.write_text(torn)
+        assert json.dumps(vars(stages(run))) == json.dumps(vars(made[1]))
+        assert json.loads(kept.read_text()) == whole
+
+
 def test_weights_that_are_gone_are_told(run: Path) -> None:
     shutil.rmtree(run / "checkpoints" / "step-000000")
     with pytest.raises(ConfigError, match="supervised start are played from it"):
