@@ -1,7 +1,8 @@
 """Held-out evaluation: tasks, prices, tools and preference wordings never trained on, beside baselines.
 
 The validation split picks the best checkpoint, the test split is what is reported. They share nothing: neither tasks,
-nor wordings, nor sets of tools, nor prices; and each environment and each seed of training has tasks of its own.
+nor wordings, nor sets of tools, nor prices; and each environment and each seed of training has generated tasks of its
+own. Where a mix names one split for both, they share its tasks.
 
 Every player is scored by himself on one scale: the bills, seconds and calls of the baselines of this task (random,
 cheapest, strongest, oracle), widened by his own. An answer that is not right earns nothing. So nobody's score depends

@@ -215,9 +215,17 @@ def _player(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
 
 def reached(summary: Mapping[str, Any]) -> str:
     """What the policy came to on the test tasks, in a sentence or two."""
-    where = "On tasks, prices, tools and wordings never trained on, as far as the environments vary them, the policy"
+    seen, chosen = _with_test_of(summary, "train"), _with_test_of(summary, "validation")
+    new = "prices, tools and wordings" if seen else "tasks, prices, tools and wordings"
     mine, share = summary["standings"][POLICY], summary.get("of_oracle")
-    solved = f"{where} solves {mine['accuracy']:.1%} at {mine['cents']:.2f} ¢ a task"
+    solved = (
+        f"On {new} never trained on, as far as the environments vary them, the policy solves {mine['accuracy']:.1%}"
+    )
+    solved += f" at {mine['cents']:.2f} ¢ a task"
+    if seen:
+        solved += f". The test tasks of {seen} are from the split that was trained on"
+    if chosen:
+        solved += f". The checkpoint was chosen on tasks of the same split of {chosen}"
     if not share:
         return f"{solved}. No baseline can play them."
     only = [name for name, panel in (summary.get("by_environment") or {}).items() if "oracle" not in panel]
@@ -226,6 +234,13 @@ def reached(summary: Mapping[str, Any]) -> str:
         f"{solved}. It earns {share['value']:.1%} [{share['low']:.1%}, {share['high']:.1%}] of the held-out reward of "
         f"an oracle that knows questions, skills and the preference.{note}"
     )
+
+
+def _with_test_of(summary: Mapping[str, Any], split: str) -> str:
+    """The environments whose test split is the one of training, or of validation, by name."""
+    mixes = (summary.get("configuration") or {}).get("environments") or ()
+    same = [one["env_id"] for one in mixes if one.get("test", "test") == one.get(split, split)]
+    return ", ".join(dict.fromkeys(env_id.rpartition("/")[2] for env_id in same))
 
 
 def _facts(run: KeptRun) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.agents.reports.recorded_runs import INJECTION, record, training_run, 
 from tests.agents.reports.test_page import parts, transcripts
 from tests.two_texts import raises
 from toolorchestra.agents.commands import report
-from toolorchestra.agents.configuration.config import as_json
+from toolorchestra.agents.configuration.config import EnvMix, as_json
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.evaluation.rows import ROWS, line_of
 from toolorchestra.agents.reports.page import read_run, write_page
@@ -107,6 +108,27 @@ def test_the_page_says_what_a_run_reached_and_how_it_was_made(tmp_path: Path) ->
     assert [line["name"] for line in held_out["lines"]] == [MINE, "cheapest", "strongest", "oracle"]
     assert len(held_out["lines"][0]["band"]) == 5
     assert [len(one["lines"]) for one in found["curves"]] == [4, 4, 4, 1, 1]
+
+
+def test_the_page_says_which_tasks_are_not_new(tmp_path: Path) -> None:
+    run = training_run(tmp_path / "run")
+    path = run / "report" / "summary.json"
+    summary = json.loads(path.read_text())
+
+    def lead(*mixes: EnvMix) -> str:
+        configuration = as_json(replace(preset("tiny"), environments=mixes))
+        path.write_text(json.dumps({**summary, "configuration": configuration}))
+        return str(shown(run)["lead"])
+
+    new, chosen = EnvMix("ToolOrchestra/HLE-v0"), EnvMix("Tau2-v0", validation="test")
+    seen = EnvMix("m:Mine/Desk-v0", validation="train", test="train")
+    assert lead(new).startswith("On tasks, prices, tools and wordings never trained on, as far as")
+    assert "split" not in lead(new)
+    assert lead(new, chosen).startswith("On tasks, prices, ")
+    same = "The checkpoint was chosen on tasks of the same split of"
+    assert f" ¢ a task. {same} Tau2-v0. It earns" in lead(new, chosen)
+    assert lead(new, seen).startswith("On prices, tools and wordings never trained on, as far as")
+    assert f". The test tasks of Desk-v0 are from the split that was trained on. {same} Desk-v0. It " in lead(new, seen)
 
 
 def test_test_and_rollouts_are_on_one_page_and_no_text_is_part_of_its_html(tmp_path: Path) -> None:
