@@ -218,10 +218,8 @@ def reached(summary: Mapping[str, Any]) -> str:
     seen, chosen = _with_test_of(summary, "train"), _with_test_of(summary, "validation")
     new = "prices, tools and wordings" if seen else "tasks, prices, tools and wordings"
     mine, share = summary["standings"][POLICY], summary.get("of_oracle")
-    solved = (
-        f"On {new} never trained on, as far as the environments vary them, the policy solves {mine['accuracy']:.1%}"
-    )
-    solved += f" at {mine['cents']:.2f} ¢ a task"
+    where = f"On {new} never trained on, as far as the environments vary them, the policy"
+    solved = f"{where} solves {mine['accuracy']:.1%} at {mine['cents']:.2f} ¢ a task"
     if seen:
         solved += f". The test tasks of {seen} are from the split that was trained on"
     if chosen:
