@@ -11,7 +11,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from toolorchestra.agents.algorithms.leave_one_out import LeaveOneOut
-from toolorchestra.agents.rollouts.grpo import TERM, Group, RewardBreakdown, Rewards, whole
+from toolorchestra.agents.rollouts.grpo import TERM, Group, RewardBreakdown, Rewards, as_counted, whole
 
 
 class Gated(LeaveOneOut):
@@ -20,7 +20,7 @@ class Gated(LeaveOneOut):
     def score(self, group: Group) -> Rewards:
         """The paper's reward, with its costs weighed by the share of the group that is right."""
         rewards = super().score(group)
-        measures = [trajectory.measure for trajectory in group.trajectories]
+        measures = [as_counted(trajectory.measure, self.params) for trajectory in group.trajectories]
         right = [m.expected.chance if m.expected else m.outcome for m in measures]
         known = [share for share, reward in zip(right, rewards, strict=True) if reward is not None]
         rate, most = fmean(known) if known else 0.0, whole(group.trajectories[0].preference.weights())

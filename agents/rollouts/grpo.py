@@ -268,7 +268,7 @@ def rewards_of(group: Group, params: AdvantageParams) -> list[RewardBreakdown | 
     """
     first = group.trajectories[0]
     reward = GroupReward(first.preference, first.keys)
-    measures = [_counted(t.measure, params) for t in group.trajectories]
+    measures = [as_counted(t.measure, params) for t in group.trajectories]
     baselines = [m for m in group.baselines if not m.failed]
     others = [*baselines, *(m for m in measures if m.expected and not m.failed)]
     wrong = [replace(others[0], outcome=0.0)] if others else []  # being right counts where everybody is
@@ -279,7 +279,7 @@ def rewards_of(group: Group, params: AdvantageParams) -> list[RewardBreakdown | 
     return [_expected(made, measure.expected) for made, measure in zip(scored, measures, strict=True)]
 
 
-def _counted(measure: Measure, params: AdvantageParams) -> Measure:
+def as_counted(measure: Measure, params: AdvantageParams) -> Measure:
     """A measure as training counts it. Where it is known what was to be expected that is scored, as right: the chance
     counts afterwards."""
     if measure.context_cut and not params.count_context_cuts:

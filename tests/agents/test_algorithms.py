@@ -50,6 +50,10 @@ def test_costs_behind_a_gate_weigh_what_the_share_of_right_ones_is() -> None:
     rate = 0.5
     assert [one.total for one in plain if one] == pytest.approx([1.8, 1.4, 0.0, 0.0])
     assert [one.total for one in scores if one] == pytest.approx([2 - rate * 0.2, 2 - rate * 0.6, 0.0, 0.0])
+    unread = replace(RIGHT, valid_format=False)
+    group = group_of(RIGHT, near, unread, replace(unread, expected=Expected(0.9, 0.02, 1.0)), baselines=between)
+    counted = Gated(replace(PARAMS, unreadable="wrong")).score(group)  # they are no right ones in the share either
+    assert [one.total for one in counted if one] == pytest.approx([2 - rate * 0.2, 2 - rate * 0.6, 0.0, 0.0])
 
 
 def test_a_constant_critic_that_hands_everything_back_is_the_groups_mean(monkeypatch: pytest.MonkeyPatch) -> None:
