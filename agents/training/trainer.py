@@ -124,9 +124,9 @@ def collect_groups(run: TrainingRun) -> list[Group]:
 
 
 def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
-    """The optimiser steps of one step's data, each over whole groups, which share a prompt. They end early where they
-    move the policy too far. Gives the means of their metrics; what compares trainer and sampler is the first one's,
-    which saw the sampler's own weights."""
+    """The optimiser steps of one step's data. Groups, which share a prompt, stay together in a shuffled order, which is
+    cut into equal parts: a group at a cut is in two. They end early where they move the policy too far. Gives the means
+    of their metrics; what compares trainer and sampler is the first one's, which saw the sampler's own weights."""
     config = run.config
     rng = random.Random(seed_of(config.seed, run.step, "updates"))
     fall = (config.final_learning_rate / config.learning_rate) ** (run.step / max(1, config.steps - 1))
