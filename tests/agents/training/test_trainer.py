@@ -350,7 +350,7 @@ def test_numbers_that_make_no_sense_are_refused(setting: str, says: str, capsys:
     assert re.search(says, capsys.readouterr().err)
 
 
-def test_optimiser_steps_take_whole_groups_at_a_falling_rate() -> None:
+def test_optimiser_steps_keep_groups_together_at_a_falling_rate() -> None:
     given: list[tuple[Sequence[Datum], float]] = []
 
     def heard(data: Sequence[Datum], _: LossParams, rate: float) -> dict[str, float]:
