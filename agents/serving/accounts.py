@@ -141,10 +141,12 @@ class Accounts:
                 do(statement)
             for name in (*self.keys, NOBODY):
                 do("INSERT INTO accounts (name) VALUES (?) ON CONFLICT (name) DO NOTHING", name)
-            rows = do("SELECT id, name, spent FROM requests WHERE replica = ? AND lost = 0", replica)
-            for request, name, spent in rows:
-                do("UPDATE accounts SET spent = spent + ?, held = held - ? WHERE name = ?", spent, spent, name)
-                do("UPDATE requests SET held = held - ?, lost = 1 WHERE id = ?", spent, request)
+            columns = "SELECT id, name, held, spent FROM requests"
+            rows = do(f"{columns} WHERE replica = ? AND lost = 0{self._database.lock}", replica)
+            for request, name, held, spent in rows:
+                left = max(held - spent, 0)  # a policy's own last turn may pass what was set aside
+                do("UPDATE accounts SET spent = spent + ?, held = held - ? WHERE name = ?", spent, held - left, name)
+                do("UPDATE requests SET held = ?, lost = 1 WHERE id = ?", left, request)
         self.lost = len(rows)
         """Requests that this server had in flight when it was killed."""
 
@@ -189,25 +191,27 @@ class Accounts:
         return wanted / NANO
 
     def book(self, request: str, nano_usd: int) -> None:
-        """Note what a request has spent so far."""
+        """Note what a request has spent so far. Of one that counts as lost, `spent` stays what was counted then."""
         with self._database.transaction() as do:
-            do("UPDATE requests SET spent = ? WHERE id = ?", nano_usd, request)
+            do("UPDATE requests SET spent = ? WHERE id = ? AND lost = 0", nano_usd, request)
 
     def end(self, request: str, nano_usd: int) -> None:
         """Book what a request has spent, and give back the rest of what was set aside."""
         with self._database.transaction() as do:
-            for name, held, spent, lost in do("SELECT name, held, spent, lost FROM requests WHERE id = ?", request):
+            columns = "SELECT name, held, spent, lost FROM requests"
+            for name, held, spent, lost in do(f"{columns} WHERE id = ?{self._database.lock}", request):
                 more = nano_usd - (spent if lost else 0)  # what counts already: another server took this one for killed
                 do("UPDATE accounts SET spent = spent + ?, held = held - ? WHERE name = ?", more, held, name)
                 do("DELETE FROM requests WHERE id = ?", request)
 
     def release_lost(self) -> int:
-        """Give back what lost requests had set aside: somebody has looked at the providers' bills."""
+        """Give back what lost requests had set aside: somebody has looked at the providers' bills. They stay, since the
+        server that was taken for killed may still end them."""
         with self._database.transaction() as do:
-            rows = do("SELECT id, name, held FROM requests WHERE lost = 1")
+            rows = do(f"SELECT id, name, held FROM requests WHERE lost = 1{self._database.lock}")
             for request, name, held in rows:
                 do("UPDATE accounts SET held = held - ? WHERE name = ?", held, name)
-                do("DELETE FROM requests WHERE id = ?", request)
+                do("UPDATE requests SET held = 0, lost = 2 WHERE id = ?", request)
         return len(rows)
 
     def accounts(self) -> list[Account]:

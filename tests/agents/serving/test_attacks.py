@@ -159,15 +159,27 @@ def test_a_body_of_brackets_is_a_400(tmp_path: Path) -> None:
 # -- accounts ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_server_of_the_same_name_does_not_make_money_count_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("released", [False, True])
+@pytest.mark.parametrize("spent", [[0.1, 0.7, 0.8], [0.3, 0.4], [1.1, 1.2]])
+def test_a_second_server_of_the_same_name_neither_loses_money_nor_counts_it_twice(
+    tmp_path: Path, spent: list[float], released: bool
+) -> None:
+    """The first goes on, and is only taken for killed. The last of its sums pass what was set aside."""
+    nano = [round(usd * 1e9) for usd in spent]
     keys = {"a": ApiKey("0" * 64, usd=10.0)}
     first = Accounts(keys, str(tmp_path / "db"), "same")
     first.begin("r", "a", 1.0)
-    first.book("r", 300_000_000)
+    first.book("r", nano[0])
     second = Accounts(keys, str(tmp_path / "db"), "same")
-    first.end("r", 400_000_000)
-    (account,) = [one for one in second.accounts() if one.name == "a"]
-    assert (account.spent, account.held) == (400_000_000, 0)
+    account = lambda: next(one for one in second.accounts() if one.name == "a")  # noqa: E731
+    assert account()[1:] == (nano[0], max(10**9 - nano[0], 0))
+    if released:
+        assert [second.release_lost(), second.release_lost()] == [1, 0]
+        assert account().held == 0
+    for so_far in nano[1:-1]:
+        first.book("r", so_far)
+    first.end("r", nano[-1])
+    assert account()[1:] == (nano[-1], 0)
 
 
 @pytest.mark.parametrize(
