@@ -24,6 +24,7 @@ class ClientTools:
     """The client's own tools in one conversation: a call waits until the client sends its result."""
 
     def __init__(self, functions: Sequence[Mapping[str, Any]], seconds: float) -> None:
+        """`seconds`: the most that a request may take, so that a conversation ends before one of its calls does."""
         self.tools = [self._tool(function, seconds) for function in functions]
         self.waiting: dict[str, tuple[Call, asyncio.Future[str]]] = {}
         self.called = asyncio.Event()
@@ -37,10 +38,9 @@ class ClientTools:
             result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             self.waiting[call.call_id] = (call, result)
             self.called.set()
-            try:
-                return ToolResult(await result, seconds=0.0)
-            finally:
-                self.waiting.pop(call.call_id, None)
+            found = await result
+            del self.waiting[call.call_id]  # one that its episode's end breaks off stays: its client may yet come
+            return ToolResult(found, seconds=0.0)
 
         schema = function.get("parameters") or {"type": "object", "properties": {}}
         about = str(function.get("description") or name)

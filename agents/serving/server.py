@@ -210,7 +210,8 @@ class Server:
                 await asyncio.wait({playing})
 
     async def _decision(self, request: Request, account: str) -> Response:
-        return JSONResponse(await _unless_gone(request, self.service.decision(await _body(request), account)))
+        told = await _unless_gone(request, self.service.decision(await _body(request), account))
+        return JSONResponse(told, 502 if told.get("ended") == "failed" else 200)
 
     async def _feedback(self, request: Request, account: str) -> Response:
         data = await _body(request)

@@ -27,6 +27,7 @@ from toolorchestra.agents.serving.openai_api import (
     asked_of,
     conversation,
     part_of,
+    problem,
     read_body,
     schemas,
     told_step,
@@ -35,7 +36,7 @@ from toolorchestra.agents.serving.openai_api import (
 from toolorchestra.agents.serving.solving import Asked, QuestionSolver, Solution, Solving
 from toolorchestra.envs.base import preference as preferences
 from toolorchestra.envs.base.actions import parse
-from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage, ToolError, no_such, one_line
+from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage, no_such, one_line
 from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.base.types import Transcript
 from toolorchestra.envs.episode.episode import Episode, Step
@@ -104,6 +105,8 @@ class PolicyService:
         self.active = self.waiting = 0
         self._places = asyncio.Semaphore(limits.at_once)
         self._open: set[ClientSession] = set()
+        self._late: set[ClientSession] = set()
+        """Conversations that have ended while they waited for the client, until they expire."""
         self._expiring: set[asyncio.Task[None]] = set()
         self._owed: dict[str, int] = {}
         """What requests that have ended have cost, in nano-dollars, until the database of accounts has it."""
@@ -155,7 +158,7 @@ class PolicyService:
         if len(self._open) - parked >= self.limits.at_once + self.limits.queue:
             raise Refused(429, "overloaded", f"{self.active} requests run and {self.waiting} wait", 1.0)
         request_id = f"{kind}-{secrets.token_hex(ID_BYTES)}"
-        client = ClientTools(schemas(body.tools), self.limits.session_seconds)
+        client = ClientTools(schemas(body.tools), self.limits.deadline_seconds)
         policy, asked = self._asked(body, spoken, client, request_id)
         running = self._granted(request_id, account, asked, policy)
         session = ClientSession(request_id, account, body.model, policy, running, client, time.monotonic(), ignored)
@@ -192,12 +195,13 @@ class PolicyService:
         return running
 
     def _resumed(self, spoken: Spoken, account: str, keep_experts: bool) -> ClientSession | None:
-        mine = (one for one in self._open if one.state == PARKED and one.account == account)
+        mine = (one for one in (*self._open, *self._late) if one.state == PARKED and one.account == account)
         found = next((one for one in mine if any(call_id in one.client.waiting for call_id in spoken.results)), None)
         if found is not None:
             found.client.answer(spoken.results)
             found.offer(keep_experts)
             found.state = QUEUED
+            self._late.discard(found)
             if found.expires is not None:
                 found.expires.cancel()
         return found
@@ -240,6 +244,7 @@ class PolicyService:
             return await self._moved(session, solver)
         if session.task is None:
             session.task = asyncio.create_task(solver.play(running, lambda e, s: self._step(session, e, s)))
+            session.task.add_done_callback(lambda _: self._ran_out(session))
         called = asyncio.ensure_future(session.client.called.wait()) if session.client.tools else None
         ends: list[asyncio.Future[Any]] = [session.task] if called is None else [session.task, called]
         try:
@@ -247,11 +252,11 @@ class PolicyService:
         finally:
             if called is not None:
                 called.cancel()
+        await asyncio.sleep(0)  # calls of one turn come together
         if session.task.done():
             solution = session.task.result()
             self._end(session, solution)
             return self._told(session, solution, (), solution.ended)
-        await asyncio.sleep(0)  # calls of one turn come together
         calls = [call for call, _ in session.client.waiting.values()]
         session.state = PARKED
         loop = asyncio.get_running_loop()
@@ -260,10 +265,8 @@ class PolicyService:
 
     async def _moved(self, session: ClientSession, solver: QuestionSolver) -> ChatReply:
         """One move of a conversation with the client's tools alone: its next request says everything again."""
-        try:
-            solution = await solver.move(session.running)
-        except Exception as err:  # noqa: BLE001 - the client is told, and what was paid is booked
-            solution = session.running.broken(err)
+        solution = await solver.move(session.running)
+        if solution.ended != "moved":
             self._end(session, solution)
             return self._told(session, solution, (), solution.ended)
         action = action_in(session.running.said)
@@ -303,8 +306,15 @@ class PolicyService:
             session.running.settle()
         self._end(session, session.running.solution(ended))
 
+    def _ran_out(self, session: ClientSession) -> None:
+        """End a conversation whose deadline passes while it waits for the client, who may still come to be told."""
+        if session.state == PARKED and session.task is not None and not session.task.cancelled():
+            self._late.add(session)
+            self._end(session, session.task.result())
+
     def _expire(self, session: ClientSession) -> None:
         session.state = "expires"
+        self._late.discard(session)
         task = asyncio.ensure_future(self._stop(session, "expired"))
         self._expiring.add(task)
         task.add_done_callback(self._expiring.discard)
@@ -397,15 +407,15 @@ class PolicyService:
         try:
             async with self._place(session):
                 solution = await self.solvers[session.policy].move(running)
+            if solution.ended != "moved":
+                self._end(session, solution)
+                failed = solution.ended == "failed"
+                why = problem(solution.failure, "server_error", "failed") if failed else {}
+                return {**told, "calls": [], "text": "", "ended": solution.ended, **why, "cost": solution.usd}
             self._end(session, replace(solution, ended="decided"))
             action = parse(running.said)
         except ActionError as err:
             return {**told, "calls": [], "text": one_line(str(err)), "cost": episode.ledger.usd}
-        except ToolError as err:
-            if (ended := running.broken(err)).ended != "budget":
-                raise
-            self._end(session, ended)
-            return {**told, "calls": [], "text": "", "ended": "budget", "cost": episode.ledger.usd}
         finally:
             await self._stop(session, "cancelled")
         models = {offer.alias: offer.model for tool in episode.world.toolbox for offer in tool.offers}

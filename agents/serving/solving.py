@@ -274,13 +274,20 @@ class QuestionSolver:
         return running.solution()
 
     async def move(self, running: Solving) -> Solution:
-        """Make one move, which is billed and not carried out: `running.said` has it. Raises what the policy raises."""
+        """Make one move, which is billed and not carried out: `running.said` has it, where the solution's `ended` is
+        "moved". Whatever breaks down is told as by `play`."""
         episode = running.episode
         try:
             async with asyncio.timeout(running.asked.deadline_seconds):
                 running.said, usage = await self.player.move(episode)
             episode.act(running.said, usage)
-        except BaseException:
+        except TimeoutError:
+            running.settle()
+            return running.solution("deadline")
+        except Exception as err:  # noqa: BLE001 - who asked is told, and what was paid is billed
+            running.settle()
+            return running.broken(err)
+        except asyncio.CancelledError:
             running.settle()
             raise
         finally:

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,45 @@ def test_a_dead_expert_is_a_502_with_the_bill(tmp_path: Path) -> None:
         assert "did not answer" in told.json()["error"]["message"]
         assert "usage" in told.json()
         assert server.service.accounts.accounts()[0].held == 0
+
+
+CALLS_ADD = ServerReply(to.render_call("add", {"a": 1, "b": 2}), usage={"prompt_tokens": 100, "completion_tokens": 10})
+CLIENTS_ALONE: Any = {"tools": [ADD], "orchestrator_tools": []}
+
+
+def test_a_move_that_misses_its_deadline_says_so_with_its_bill(tmp_path: Path) -> None:
+    with running_over(lambda asked: replace(CALLS_ADD, seconds=2.0), tmp_path, "chat") as (server, _):
+        told = server.ask("chat", CAPITAL, deadline_seconds=0.3, **CLIENTS_ALONE)
+        assert (told.status_code, told.json()["ended"]) == (200, "deadline")
+        assert told.json()["usage"]["cost"] > 0
+        body = {"model": "chat", "messages": asked(CAPITAL), "deadline_seconds": 0.3}
+        decided = httpx.post(f"{server.url}/v1/decision", json=body)
+        assert (decided.status_code, decided.json()["ended"], decided.json()["calls"]) == (200, "deadline", [])
+        assert decided.json()["cost"] > 0
+        assert [one.ended for one in server.service.latest] == ["deadline"] * 2
+
+
+def test_a_decision_that_fails_is_a_502_with_its_bill(tmp_path: Path) -> None:
+    with running_over(lambda asked: ServerReply(status=500), tmp_path, "chat") as (server, _):
+        told = httpx.post(f"{server.url}/v1/decision", json={"model": "chat", "messages": asked(CAPITAL)})
+        assert (told.status_code, told.json()["ended"]) == (502, "failed")
+        assert "did not answer" in told.json()["error"]["message"]
+        assert told.json()["cost"] == server.service.latest[-1].usd
+
+
+def test_a_deadline_that_passes_while_the_client_runs_its_tool_is_told_when_it_comes_again(tmp_path: Path) -> None:
+    with running_over(lambda asked: CALLS_ADD, tmp_path, "chat") as (server, _):
+        message = server.ask("chat", CAPITAL, tools=[ADD], deadline_seconds=0.4).json()["choices"][0]["message"]
+        until = time.monotonic() + 5
+        while not server.service.latest and time.monotonic() < until:
+            time.sleep(0.01)
+        (account,) = server.service.accounts.accounts()
+        assert (account.spent, account.held) == (200_000, 0)
+        again = [*asked(CAPITAL), message, *results(message)]
+        told = server.ask("chat", again, tools=[ADD]).json()
+        assert (told["ended"], told["usage"]["cost"], told["choices"][0]["finish_reason"]) == ("deadline", 0, "length")
+        assert [one.ended for one in server.service.latest] == ["deadline"]
+        assert server.ask("chat", again, tools=[ADD]).status_code == 409
 
 
 @pytest.mark.parametrize("stream", [False, True])
