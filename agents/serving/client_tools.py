@@ -28,6 +28,7 @@ class ClientTools:
         self.tools = [self._tool(function, seconds) for function in functions]
         self.waiting: dict[str, tuple[Call, asyncio.Future[str]]] = {}
         self.called = asyncio.Event()
+        self._results: Mapping[str, str] = {}
 
     def _tool(self, function: Mapping[str, Any], seconds: float) -> Tool:
         name = str(function["name"])
@@ -46,14 +47,18 @@ class ClientTools:
         about = str(function.get("description") or name)
         return Tool(name, about, schema, run, suspends=True, deadline_seconds=seconds)
 
-    def answer(self, results: Mapping[str, str]) -> None:
-        """Hand over results. Raises ConfigError where a call that waits has none."""
+    def take(self, results: Mapping[str, str]) -> None:
+        """Keep results until `answer`. Raises ConfigError where a call that waits has none."""
         if missing := [call_id for call_id in self.waiting if call_id not in results]:
             raise ConfigError(f"the request: no result of the call {missing[0]!r}, which waits; send all at once")
+        self._results = results
+
+    def answer(self) -> None:
+        """Hand over the results that were taken."""
         self.called.clear()
         for call_id, (_, future) in list(self.waiting.items()):
             if not future.done():
-                future.set_result(results[call_id])
+                future.set_result(self._results[call_id])
 
 
 @dataclass(eq=False)

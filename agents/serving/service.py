@@ -150,13 +150,16 @@ class PolicyService:
             raise Refused(503, "shutting_down", "the server is shutting down", 5.0)
         self._settle()
 
+    def _check_room(self) -> None:
+        parked = sum(one.state == PARKED for one in self._open)
+        if len(self._open) - parked >= self.limits.at_once + self.limits.queue:
+            raise Refused(429, "overloaded", f"{self.active} requests run and {self.waiting} wait", 1.0)
+
     def _opened(
         self, kind: str, body: ChatBody, spoken: Spoken, account: str, ignored: Sequence[str] = ()
     ) -> ClientSession:
         """A new request, where there is room for it."""
-        parked = sum(one.state == PARKED for one in self._open)
-        if len(self._open) - parked >= self.limits.at_once + self.limits.queue:
-            raise Refused(429, "overloaded", f"{self.active} requests run and {self.waiting} wait", 1.0)
+        self._check_room()
         request_id = f"{kind}-{secrets.token_hex(ID_BYTES)}"
         client = ClientTools(schemas(body.tools), self.limits.deadline_seconds)
         policy, asked = self._asked(body, spoken, client, request_id)
@@ -198,7 +201,8 @@ class PolicyService:
         mine = (one for one in (*self._open, *self._late) if one.state == PARKED and one.account == account)
         found = next((one for one in mine if any(call_id in one.client.waiting for call_id in spoken.results)), None)
         if found is not None:
-            found.client.answer(spoken.results)
+            self._check_room()
+            found.client.take(spoken.results)
             found.offer(keep_experts)
             found.state = QUEUED
             self._late.discard(found)
@@ -245,6 +249,8 @@ class PolicyService:
         if session.task is None:
             session.task = asyncio.create_task(solver.play(running, lambda e, s: self._step(session, e, s)))
             session.task.add_done_callback(lambda _: self._ran_out(session))
+        else:
+            session.client.answer()
         called = asyncio.ensure_future(session.client.called.wait()) if session.client.tools else None
         ends: list[asyncio.Future[Any]] = [session.task] if called is None else [session.task, called]
         try:

@@ -7,6 +7,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import openai
 import pytest
 
 import toolorchestra as to
+from tests.agents.serving.test_serve_process import wait_for
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.support.served import ADD, ANSWER_ALONE, BACKENDS, PARIS, ServedPolicies, running, running_over
 from toolorchestra.agents.commands.serve import ServeOptions, check
@@ -295,9 +297,7 @@ def test_a_decision_that_fails_is_a_502_with_its_bill(tmp_path: Path) -> None:
 def test_a_deadline_that_passes_while_the_client_runs_its_tool_is_told_when_it_comes_again(tmp_path: Path) -> None:
     with running_over(lambda asked: CALLS_ADD, tmp_path, "chat") as (server, _):
         message = server.ask("chat", CAPITAL, tools=[ADD], deadline_seconds=0.4).json()["choices"][0]["message"]
-        until = time.monotonic() + 5
-        while not server.service.latest and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_for(lambda: bool(server.service.latest))
         (account,) = server.service.accounts.accounts()
         assert (account.spent, account.held) == (200_000, 0)
         again = [*asked(CAPITAL), message, *results(message)]
@@ -337,6 +337,30 @@ def test_more_than_the_queue_holds_is_refused_with_429(tmp_path: Path) -> None:
             return sorted(one.status_code for one in told)
 
         assert asyncio.run(three()) == [200, 200, 429]
+
+
+def test_results_of_the_clients_tools_wait_for_a_place_as_any_request_does(tmp_path: Path) -> None:
+    def reply(asked: ReceivedRequest) -> ServerReply:
+        if asked.json["model"] != "qwen3-8b":
+            return replace(PARIS, seconds=0.5 * ("Slow" in asked.text))
+        answer = ServerReply(to.render_call("answer", {"model": "answer-1"}), usage=CALLS_ADD.usage)
+        return answer if "<tool_response>" in asked.text else CALLS_ADD
+
+    with running_over(reply, tmp_path, "chat", ALWAYS, at_once=1, queue=1) as (server, expert), ThreadPoolExecutor() as by:
+
+        def resumed() -> tuple[Any, ...]:
+            message = server.ask("chat", CAPITAL, tools=[ADD], **ANSWER_ALONE).json()["choices"][0]["message"]
+            return "chat", [*asked(CAPITAL), message, *results(message)]
+
+        first, second = resumed(), resumed()
+        slow = by.submit(server.ask, ALWAYS, "Slow?", **ANSWER_ALONE)
+        wait_for(lambda: len(expert.seen) == 3)
+        waits = by.submit(server.ask, *first)
+        wait_for(lambda: server.service.waiting == 1)
+        assert server.ask(*second).status_code == 429
+        assert (server.service.active, len(expert.seen)) == (1, 3)
+        assert waits.result().json()["ended"] == slow.result().json()["ended"] == "answered"
+        assert server.ask(*second).json()["ended"] == "answered"  # it was not lost by coming too soon
 
 
 def test_a_client_that_reads_a_byte_now_and_then_holds_nobody_up_and_is_billed_at_once(tmp_path: Path) -> None:
