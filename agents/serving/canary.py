@@ -23,8 +23,8 @@ FIRST_LOOK = 50
 LEVEL = 0.05
 _RULES = 3
 GOOD = ("answered", "tool_calls")
-_SAYS_NOTHING = ("cancelled", "decided")
-"""Ends that say nothing of the policy: who asked went away, or wanted no answer."""
+_SAYS_NOTHING = ("cancelled", "decided", "expired")
+"""Ends that say nothing of the policy: who asked went away, wanted no answer, or never sent its tools' results."""
 
 
 @dataclass

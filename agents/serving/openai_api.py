@@ -21,9 +21,9 @@ from toolorchestra.envs.tools import Tool
 
 STEP_CHARACTERS = 400
 IGNORED = (
-    "frequency_penalty", "logit_bias", "max_completion_tokens", "max_tokens", "parallel_tool_calls",
-    "presence_penalty", "reasoning_effort", "service_tier", "stop", "store", "temperature", "tool_choice", "top_p",
-    "user",
+    "frequency_penalty", "include", "logit_bias", "max_completion_tokens", "max_output_tokens", "max_tokens",
+    "parallel_tool_calls", "presence_penalty", "reasoning", "reasoning_effort", "service_tier", "stop", "store",
+    "temperature", "text", "tool_choice", "top_p", "truncation", "user",
 )  # fmt: skip
 """Fields of OpenAI's that say nothing to an orchestrator. They are taken, and named in the answer."""
 

@@ -10,8 +10,8 @@ from typing import Any
 from toolorchestra.agents.serving.openai_api import ChatReply
 from toolorchestra.envs.base.errors import ConfigError
 
-TAKEN = ("input", "instructions", "max_output_tokens", "reasoning", "text", "tools", "truncation", "include")
-"""Fields of this API's own; all others are those of the chat API."""
+TAKEN = ("input", "instructions", "tools")
+"""Fields that the chat API has under other names."""
 
 
 def chat_body(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -20,6 +20,10 @@ def chat_body(data: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError("the request: previous_response_id is not kept here; send the whole conversation as input")
     body = {name: value for name, value in data.items() if name not in TAKEN}
     messages = [{"role": "system", "content": data["instructions"]}] if data.get("instructions") else []
+    text = data.get("text")
+    form = text.get("format") if isinstance(text, Mapping) else None
+    if form is not None and _type(form) != "text":
+        raise ConfigError(f"the request: text.format must be of type text, got {form!r:.60}")
     given = data.get("input")
     if isinstance(given, str):
         messages.append({"role": "user", "content": given})
@@ -27,7 +31,10 @@ def chat_body(data: Mapping[str, Any]) -> dict[str, Any]:
         messages += _messages(given)
     else:
         raise ConfigError(f"the request: input must be a text or a list of items, got {given!r:.60}")
-    tools = [{"type": "function", "function": one} for one in data.get("tools") or ()]
+    tools = data.get("tools") or []
+    if not isinstance(tools, list):
+        raise ConfigError(f"the request: tools must be a list, got {type(tools).__name__}")
+    tools = [{"type": "function", "function": one} for one in tools]
     return {**body, "messages": messages, **({"tools": tools} if tools else {})}
 
 
@@ -41,7 +48,7 @@ def _messages(items: Sequence[Any]) -> list[dict[str, Any]]:
             content = item.get("content")
             if isinstance(content, list):  # its parts as the chat API names them
                 texts = ("input_text", "output_text")
-                content = [{**part, "type": "text"} if part.get("type") in texts else part for part in content]
+                content = [{**one, "type": "text"} if _type(one) in texts else one for one in content]
             made.append({"role": item.get("role"), "content": content})
         elif kind == "function_call":
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
@@ -56,6 +63,10 @@ def _messages(items: Sequence[Any]) -> list[dict[str, Any]]:
             forms = "a message, function_call or function_call_output"
             raise ConfigError(f"the request: input[{number}] must be {forms}, got {kind!r:.40}")
     return made
+
+
+def _type(part: Any) -> Any:
+    return part.get("type") if isinstance(part, Mapping) else None
 
 
 def whole(reply: ChatReply, status: str = "") -> dict[str, Any]:
@@ -80,6 +91,7 @@ def whole(reply: ChatReply, status: str = "") -> dict[str, Any]:
         "tools": [],
         "top_p": None,
         "ended": reply.ended,
+        **({"ignored": list(reply.ignored)} if reply.ignored else {}),
         "usage": _usage(usage) if usage else None,
     }
 

@@ -429,7 +429,8 @@ class PolicyService:
             {
                 "name": call.name,
                 "arguments": call.arguments,
-                **({"model": models[alias]} if (alias := call.arguments.get("model")) in models else {}),
+                # In a list: a policy may write anything there, also what cannot be hashed.
+                **({"model": models[alias]} if (alias := call.arguments.get("model")) in [*models] else {}),
             }
             for call in action.calls
         ]

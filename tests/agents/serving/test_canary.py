@@ -47,6 +47,14 @@ def test_one_that_is_no_worse_is_seldom_stopped() -> None:
     assert sum(bool(stopped(seed, 800, 0.05, 0.7, 0.01)) for seed in range(25)) <= 3
 
 
+def test_clients_that_never_send_their_tools_results_stop_nothing() -> None:
+    canary = Canary("old", "new", 0.3, 1.5)
+    for policy, ended in (("old", "answered"), ("new", "expired")):
+        for _ in range(200):
+            canary.ended(policy, ended, 0.01, None)
+    assert (canary.stopped, canary.arms["new"].bad) == ("", 0)
+
+
 def test_the_share_is_drawn_by_the_request_and_ends_with_the_canary() -> None:
     canary = Canary("old", "new", 0.1, 1.5)
     chosen = [canary.choose("old", str(number)) for number in range(2000)]

@@ -114,6 +114,31 @@ def test_the_responses_api_is_the_same(simulated: ServedPolicies) -> None:
         create(model="cascade", input=QUESTIONS[0], previous_response_id="resp_1")
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"tools": 5}, "tools must be a list, got int"),
+        ({"input": [{"role": "user", "content": ["hi"]}]}, "a list of text parts, got ['hi']"),
+        (
+            {"text": {"format": {"type": "json_schema"}}},
+            "text.format must be of type text, got {'type",
+        ),
+    ],
+)
+def test_what_the_responses_api_cannot_honour_is_a_clear_400(
+    simulated: ServedPolicies, body: dict[str, Any], says: str
+) -> None:
+    told = httpx.post(f"{simulated.url}/v1/responses", json={"model": "cascade", "input": QUESTIONS[0], **body})
+    assert told.status_code == 400, told.text
+    assert says in told.json()["error"]["message"]
+
+
+def test_the_responses_api_lists_what_it_ignores(simulated: ServedPolicies) -> None:
+    more = {"temperature": 0, "max_output_tokens": 9, "text": {"format": {"type": "text"}}}
+    body = {"model": "cascade", "input": QUESTIONS[0], **more}
+    assert httpx.post(f"{simulated.url}/v1/responses", json=body).json()["ignored"] == [*more]
+
+
 def test_a_preset_of_preference_is_a_model(simulated: ServedPolicies) -> None:
     listed = [model.id for model in client(simulated).models.list()]
     assert {"cascade", "cascade:frugal", "random:fast"} <= {*listed}
@@ -286,6 +311,13 @@ def test_a_move_that_misses_its_deadline_says_so_with_its_bill(tmp_path: Path) -
         assert [one.ended for one in server.service.latest] == ["deadline"] * 2
 
 
+def test_a_decision_for_a_model_that_is_no_name_is_told_with_its_bill(tmp_path: Path) -> None:
+    move = ServerReply(to.render_call("answer", {"model": ["a"]}), usage=CALLS_ADD.usage)
+    with running_over(lambda asked: move, tmp_path, "chat") as (server, _):
+        told = httpx.post(f"{server.url}/v1/decision", json={"model": "chat", "messages": asked(CAPITAL)}).json()
+    assert (told["calls"], told["cost"]) == ([{"name": "answer", "arguments": {"model": ["a"]}}], 0.0002)
+
+
 def test_a_decision_that_fails_is_a_502_with_its_bill(tmp_path: Path) -> None:
     with running_over(lambda asked: ServerReply(status=500), tmp_path, "chat") as (server, _):
         told = httpx.post(f"{server.url}/v1/decision", json={"model": "chat", "messages": asked(CAPITAL)})
@@ -346,7 +378,10 @@ def test_results_of_the_clients_tools_wait_for_a_place_as_any_request_does(tmp_p
         answer = ServerReply(to.render_call("answer", {"model": "answer-1"}), usage=CALLS_ADD.usage)
         return answer if "<tool_response>" in asked.text else CALLS_ADD
 
-    with running_over(reply, tmp_path, "chat", ALWAYS, at_once=1, queue=1) as (server, expert), ThreadPoolExecutor() as by:
+    with (
+        running_over(reply, tmp_path, "chat", ALWAYS, at_once=1, queue=1) as (server, expert),
+        ThreadPoolExecutor() as by,
+    ):
 
         def resumed() -> tuple[Any, ...]:
             message = server.ask("chat", CAPITAL, tools=[ADD], **ANSWER_ALONE).json()["choices"][0]["message"]
