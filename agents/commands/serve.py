@@ -18,7 +18,7 @@ from typing import Any
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, command, say
+from toolorchestra.agents.commands.console import DONE, check_folder, command, say
 from toolorchestra.agents.commands.evaluation_setup import factory_for
 from toolorchestra.agents.configuration.environment_options import chosen_envs
 from toolorchestra.agents.policies.base import unreal
@@ -99,6 +99,7 @@ def run(given: ServeOptions) -> int:
         return DONE
     check(given)
     folder = Path(given.out or f"runs/served/{datetime.now():%Y%m%d-%H%M%S}")
+    check_folder("--out", folder)
     with listening(given.host, given.port) as (url, serve):  # a port that is taken leaves no folder behind
         service = service_of(given, folder)
         simulated = " (SIMULATED experts)" if is_simulated(service) else ""

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, command, say
+from toolorchestra.agents.commands.console import DONE, check_folder, command, say
 from toolorchestra.agents.commands.serve import listening
 from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.environment_options import chosen_envs
@@ -71,6 +71,7 @@ def run(given: ServeEnvironmentsOptions) -> int:
     from toolorchestra.envs.adapters.environment_server import environment_app
 
     folder = Path(given.out or f"runs/environments/{datetime.now():%Y%m%d-%H%M%S}")
+    check_folder("--out", folder)
     folder.mkdir(parents=True, exist_ok=True)
     with (
         (folder / "bills.jsonl").open("a", encoding="utf-8") as bills,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import secrets
 import sqlite3
 import string
@@ -98,7 +99,8 @@ def new_key(name: str) -> tuple[str, str]:
     key = f"to-{secrets.token_urlsafe(_KEY_BYTES)}"
     hashed = hashlib.sha256(key.encode()).hexdigest()
     limits = "usd = 10.0\nrequests_per_minute = 60\n# admin = true  # may see the page, and what others ask"
-    return key, f'[keys.{name}]\nsha256 = "{hashed}"\n{limits}'
+    bare = name and set(name) <= set(f"{string.ascii_letters}{string.digits}_-")
+    return key, f'[keys.{name if bare else json.dumps(name, ensure_ascii=False)}]\nsha256 = "{hashed}"\n{limits}'
 
 
 class Refused(Exception):

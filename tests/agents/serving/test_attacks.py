@@ -182,6 +182,13 @@ def test_a_second_server_of_the_same_name_neither_loses_money_nor_counts_it_twic
     assert account()[1:] == (nano[-1], 0)
 
 
+@pytest.mark.parametrize("name", ["alice", "alice@example.com", "bob.smith", 'a "b"', "Zoë 🙂"])
+def test_a_printed_key_can_be_read_whatever_its_name(tmp_path: Path, name: str) -> None:
+    key, lines = new_key(name)
+    (tmp_path / "keys.toml").write_text(lines, encoding="utf-8")
+    assert Accounts(read_keys(tmp_path / "keys.toml")).who(f"Bearer {key}") == name
+
+
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
