@@ -50,8 +50,9 @@ def mcp_app(service: PolicyService) -> Any:
         told = {"answer": reply.text, "ended": reply.ended, "cost_usd": usage["cost"], "calls": usage["calls"]}
         return {**told, "cost_by_role": usage["cost_by_role"], "failure": reply.failure}
 
-    async def prices(model: str = "") -> dict[str, str]:
+    async def prices(context: Context, model: str = "") -> dict[str, str]:
         """Tell what the models and services behind a policy cost."""
+        account_of(context)  # as /v1/models does, it asks for a key
         factory = service.solvers[service.policy_of(model or next(iter(service.solvers)))[0]].factory
         config = getattr(factory.source, "config", None)
         items = [factory.settings.orchestrator, *(config.models if config is not None else ())]

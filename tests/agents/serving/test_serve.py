@@ -21,6 +21,7 @@ import toolorchestra as to
 from tests.agents.serving.test_serve_process import wait_for
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.support.served import ADD, ANSWER_ALONE, BACKENDS, PARIS, ServedPolicies, running, running_over
+from toolorchestra.agents.commands import serve, serve_environments
 from toolorchestra.agents.commands.serve import ServeOptions, check
 from toolorchestra.agents.policies import knn_and_skillbook
 from toolorchestra.agents.serving import service
@@ -281,6 +282,18 @@ def test_keys_their_limits_and_who_may_look(tmp_path: Path, keys: dict[str, str]
 def test_what_would_be_served_by_mistake_is_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(to.ConfigError, match=says):
         check(ServeOptions(policy=("cascade",), **options))
+
+
+@pytest.mark.parametrize(
+    "words", [(serve.main, "cascade", "--sim", "--port", "0"), (serve_environments.main, "--env", "HLE-v0")]
+)
+def test_a_file_in_place_of_the_folder_is_refused(
+    tmp_path: Path, words: tuple[Any, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    main, *options = words
+    assert main([*options, "--out", str(tmp_path / "file")]) == 2
+    assert "--out: a folder expected" in capsys.readouterr().err
 
 
 # -- experts behind sockets: clients that go, experts that die ---------------------------------------------------------
@@ -595,5 +608,6 @@ def test_another_agent_asks_by_mcp(tmp_path: Path, keys: dict[str, str], monkeyp
         assert told.status_code == 200, told.text  # under a name of its own, as beyond this machine
         monkeypatch.setenv("TEST_MCP_KEY", "wrong")
         wrong = {tool.name: tool for tool in to.mcp_tools(f"{server.url}/mcp", bearer="TEST_MCP_KEY")}
-        with pytest.raises(to.ToolError, match="no such key"):
-            asyncio.run(wrong["budget_left"].run(ToolContext(None, 0)))
+        for name in ("budget_left", "prices"):
+            with pytest.raises(to.ToolError, match="no such key"):
+                asyncio.run(wrong[name].run(ToolContext(None, 0)))
