@@ -43,7 +43,7 @@ def mcp_app(service: PolicyService) -> Any:
         }
         body |= {"budget_usd": budget_usd, "preference": preference or None}
         try:
-            reply = await service.reply(service.begin(body, account_of(context)))
+            reply = await service.reply(await service.begin(body, account_of(context)))
         except (ConfigError, Refused) as err:
             raise ToolError(str(err)) from None
         usage = reply.usage
@@ -61,7 +61,7 @@ def mcp_app(service: PolicyService) -> Any:
     async def budget_left(context: Context) -> dict[str, float | None]:
         """Tell what this key may still spend, in dollars; null: no limit."""
         name = account_of(context)
-        used = next(one for one in service.accounts.accounts() if one.name == name)
+        used = next(one for one in await service.aside(service.accounts.accounts) if one.name == name)
         limit = service.accounts.limit_of(name)
         left = None if limit is None else limit - (used.spent + used.held) / NANO
         return {"usd": left, "spent_usd": used.spent / NANO}

@@ -177,7 +177,7 @@ class Server:
 
     async def _answered(self, request: Request, data: Mapping[str, Any], account: str, form: Any) -> Response:
         """An answer in one of the two forms."""
-        session = self.service.begin(data, account)
+        session = await self.service.begin(data, account)
         if data.get("stream"):
             events = self._events(session, form, steps=bool(data.get("steps")))
             return _Stream(self.service, session, events)
@@ -235,14 +235,15 @@ class Server:
         return JSONResponse(told, 503 if service.draining else 200)
 
     async def _metrics(self, _request: Request, _account: str) -> Response:
-        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
+        text = await self.service.aside(self.metrics.text)
+        return Response(text, media_type="text/plain; version=0.0.4")
 
     async def _activity(self, _request: Request, _account: str) -> Response:
         service = self.service
         accounts = service.accounts
         keys = [
             dict(name=one.name, usd=one.spent / NANO, held_usd=one.held / NANO, limit_usd=accounts.limit_of(one.name))
-            for one in accounts.accounts()
+            for one in await service.aside(accounts.accounts)
         ]
         told = {
             "active": service.active,

@@ -9,10 +9,11 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from toolorchestra.agents.serving.accounts import Accounts, Refused
 from toolorchestra.agents.serving.canary import Canary
@@ -46,6 +47,9 @@ _LOG = logging.getLogger("uvicorn.error")
 KEPT = 200
 """Latest requests that the page can show."""
 _FILE_BYTES = 64 << 20
+_BOOKED_SECONDS = 1.0
+"""How long an answer waits until it is booked, at most twice."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,12 @@ class PolicyService:
         self._late: set[ClientSession] = set()
         """Conversations that have ended while they waited for the client, until they expire."""
         self._expiring: set[asyncio.Task[None]] = set()
-        self._owed: dict[str, int] = {}
-        """What requests that have ended have cost, in nano-dollars, until the database of accounts has it."""
+        self._opening = 0
+        self._thread = ThreadPoolExecutor(1, "accounts")
+        self._owed: dict[str, tuple[int, bool]] = {}
+        """What requests have cost, in nano-dollars, and whether they have ended, until the database of accounts has
+        it."""
+        self._settling: asyncio.Task[None] | None = None
         self._folder, self._texts = folder, texts
         self._file = 0
 
@@ -130,10 +138,10 @@ class PolicyService:
 
     # -- a request -------------------------------------------------------------------------------------------------
 
-    def begin(self, data: Mapping[str, Any], account: str) -> ClientSession:
+    async def begin(self, data: Mapping[str, Any], account: str) -> ClientSession:
         """Open a request, or go on with the conversation that waits for its results. Raises ConfigError for what
         cannot be read, and Refused for what is not taken."""
-        self._check_open()
+        await self._check_open()
         body, ignored = read_body(data)
         spoken = conversation(body.messages)
         if spoken.results and (found := self._resumed(spoken, account, body.keep_experts)):
@@ -143,19 +151,19 @@ class PolicyService:
                 409, "session_gone", "no conversation waits for these results: it has ended, or belongs to another key "
                 "or server; begin anew, or send orchestrator_tools=[] to be asked without one"
             )  # fmt: skip
-        return self._opened("chatcmpl", body, spoken, account, ignored)
+        return await self._opened("chatcmpl", body, spoken, account, ignored)
 
-    def _check_open(self) -> None:
+    async def _check_open(self) -> None:
         if self.draining:
             raise Refused(503, "shutting_down", "the server is shutting down", 5.0)
-        self._settle()
+        await self._booked()
 
     def _check_room(self) -> None:
         parked = sum(one.state == PARKED for one in self._open)
-        if len(self._open) - parked >= self.limits.at_once + self.limits.queue:
+        if len(self._open) + self._opening - parked >= self.limits.at_once + self.limits.queue:
             raise Refused(429, "overloaded", f"{self.active} requests run and {self.waiting} wait", 1.0)
 
-    def _opened(
+    async def _opened(
         self, kind: str, body: ChatBody, spoken: Spoken, account: str, ignored: Sequence[str] = ()
     ) -> ClientSession:
         """A new request, where there is room for it."""
@@ -163,7 +171,11 @@ class PolicyService:
         request_id = f"{kind}-{secrets.token_hex(ID_BYTES)}"
         client = ClientTools(schemas(body.tools), self.limits.deadline_seconds)
         policy, asked = self._asked(body, spoken, client, request_id)
-        running = self._granted(request_id, account, asked, policy)
+        self._opening += 1
+        try:
+            running = await self._granted(request_id, account, asked, policy)
+        finally:
+            self._opening -= 1
         session = ClientSession(request_id, account, body.model, policy, running, client, time.monotonic(), ignored)
         session.own_alone, session.loop = asked.tools == (), loop_of(spoken.results) or loop_of([request_id])
         self._open.add(session)
@@ -178,11 +190,16 @@ class PolicyService:
             body = replace(body, preference=kind)
         return policy, asked_of(body, spoken, client.tools, self.limits.most_usd, self.limits.deadline_seconds)
 
-    def _granted(self, request_id: str, account: str, asked: Asked, policy: str) -> Solving:
+    async def _granted(self, request_id: str, account: str, asked: Asked, policy: str) -> Solving:
         """Set aside what a request may spend, and open its episode. Raises Refused where the key has too little left
         for any call."""
         assert asked.budget_usd is not None
-        granted = self.accounts.begin(request_id, account, asked.budget_usd)
+        try:
+            granted = await self.aside(self.accounts.begin, request_id, account, asked.budget_usd)
+        except asyncio.CancelledError:
+            self._owed[request_id] = (0, True)  # its thread may set it aside all the same
+            self._settle()
+            raise
         try:
             fits = granted == asked.budget_usd
             running = self.solvers[policy].open(asked if fits else replace(asked, budget_usd=granted))
@@ -193,7 +210,8 @@ class PolicyService:
                     f"{policy!r:.60} may cost {least:.9f} $"
                 )  # fmt: skip
         except BaseException:
-            self.accounts.end(request_id, 0)
+            self._owed[request_id] = (0, True)
+            await self._booked()
             raise
         return running
 
@@ -215,7 +233,9 @@ class PolicyService:
         books what was paid."""
         try:
             async with self._place(session):
-                return await self._replied(session)
+                told = await self._replied(session)
+            await self._booked()
+            return told
         except BaseException:
             await self._stop(session, "cancelled")
             raise
@@ -294,23 +314,21 @@ class PolicyService:
     def _step(self, session: ClientSession, episode: Episode, step: Step) -> None:
         if episode.over:  # its end books it
             return
-        try:
-            self.accounts.book(session.request_id, episode.ledger.nano_usd)
-        except Outage as err:  # its end books all of it
-            _LOG.warning("%s", err)
+        self._owed[session.request_id] = (episode.ledger.nano_usd, False)
+        self._settle()
         if session.watch is not None:
             session.watch(told_step(step))
 
     async def _stop(self, session: ClientSession, ended: str) -> None:
         """End an episode in the middle, and book what was paid."""
-        if session not in self._open:
-            return
-        if session.task is not None:
-            session.task.cancel()
-            await asyncio.wait({session.task})
-        else:
-            session.running.settle()
-        self._end(session, session.running.solution(ended))
+        if session in self._open:
+            if session.task is not None:
+                session.task.cancel()
+                await asyncio.wait({session.task})
+            else:
+                session.running.settle()
+            self._end(session, session.running.solution(ended))
+        await self._booked()
 
     def _ran_out(self, session: ClientSession) -> None:
         """End a conversation whose deadline passes while it waits for the client, who may still come to be told."""
@@ -329,7 +347,7 @@ class PolicyService:
         if session not in self._open:  # ended twice: by a client that has gone, and by the end of the server
             return
         self._open.discard(session)
-        self._owed[session.request_id] = session.running.episode.ledger.nano_usd
+        self._owed[session.request_id] = (session.running.episode.ledger.nano_usd, True)
         self._settle()
         row = self._shown(solution)
         told = {"request": session.request_id, "key": session.account, "model": session.model, "ended": solution.ended}
@@ -346,15 +364,38 @@ class PolicyService:
         for listener in self.on_end:
             listener(ended)
 
-    def _settle(self) -> None:
-        """Book what requests that have ended have cost. What the database cannot take now it takes later; until then
-        what they had set aside counts."""
+    async def aside(self, work: Callable[..., T], *given: Any) -> T:
+        """Do work on the accounts in their thread, in turn. A database that does not answer holds up nothing else."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *given)
+
+    def _settle(self) -> asyncio.Task[None]:
+        """Book what requests have cost, in a task that nobody's going away cancels. What the database cannot take now
+        it takes later; until then what they had set aside counts."""
+        if self._settling is None or self._settling.done():
+            self._settling = asyncio.create_task(self._book())
+        return self._settling
+
+    async def _book(self) -> None:
+        due = dict(self._owed)
+
+        def book() -> None:  # again and again, if need be: that changes nothing
+            for request_id, (nano_usd, over) in due.items():
+                (self.accounts.end if over else self.accounts.book)(request_id, nano_usd)
+
         try:
-            for request_id, nano_usd in list(self._owed.items()):
-                self.accounts.end(request_id, nano_usd)
-                del self._owed[request_id]
+            await self.aside(book)
         except Outage as err:
             _LOG.error("%s; %d requests are booked later", err, len(self._owed))
+            return
+        self._owed = {request_id: cost for request_id, cost in self._owed.items() if due.get(request_id) != cost}
+        if self._owed:  # what came meanwhile
+            self._settling = asyncio.create_task(self._book())
+
+    async def _booked(self, seconds: float | None = _BOOKED_SECONDS) -> None:
+        """Wait until what requests have cost is booked: what is on its way, and what came meanwhile."""
+        for _ in range(2):
+            if self._owed:
+                await asyncio.wait({self._settle()}, timeout=seconds)
 
     def _shown(self, solution: Solution) -> dict[str, Any]:
         """The trajectory, without its texts where they are left out."""
@@ -405,9 +446,9 @@ class PolicyService:
 
     async def decision(self, data: Mapping[str, Any], account: str) -> dict[str, Any]:
         """Tell which tools the policy would call now. Nothing is called; deciding itself is billed."""
-        self._check_open()
+        await self._check_open()
         body, _ = read_body(data)
-        session = self._opened("decision", body, conversation(body.messages), account)
+        session = await self._opened("decision", body, conversation(body.messages), account)
         running, episode = session.running, session.running.episode
         told = {"object": "decision", "model": body.model, "policy": session.policy}
         try:
@@ -456,7 +497,7 @@ class PolicyService:
             await self._stop(session, "cancelled")
         if self._expiring:
             await asyncio.wait(self._expiring)
-        self._settle()
+        await self._booked(None)
         for solver in self.solvers.values():
             await solver.aclose()
 

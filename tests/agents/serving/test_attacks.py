@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,7 @@ import httpx2 as httpx
 import pytest
 
 import toolorchestra as to
-from tests.support.served import ADD, ANSWER_ALONE, PARIS, running, running_over
+from tests.support.served import ADD, ANSWER_ALONE, PARIS, ServedPolicies, running, running_over
 from toolorchestra.agents.commands.serve import ServeOptions, app_of, service_of
 from toolorchestra.agents.serving.accounts import Accounts, ApiKey, new_key, read_keys
 from toolorchestra.envs.base.errors import ConfigError, Outage
@@ -239,6 +243,43 @@ def test_what_was_paid_while_the_database_was_away_is_answered_and_booked_later(
         cost = sum(round(one.json()["usage"]["cost"] * 1e9) for one in (answer, again))
         (account,) = accounts.accounts()
         assert (account.spent, account.held) == (cost, 0)
+
+
+@contextmanager
+def locked(server: ServedPolicies) -> Iterator[None]:
+    """A database that does not answer."""
+    other = sqlite3.connect(server.folder / "accounts.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.close()
+
+
+def test_a_database_that_does_not_answer_holds_up_nothing_that_runs(tmp_path: Path) -> None:
+    with (
+        running_over(lambda _: replace(PARIS, seconds=0.3), tmp_path, ALWAYS) as (server, expert),
+        ThreadPoolExecutor() as by,
+    ):
+        runs = by.submit(server.ask, ALWAYS, CAPITAL, **ANSWER_ALONE)
+        assert until(lambda: bool(expert.seen))
+        with locked(server):
+            begins = by.submit(server.ask, ALWAYS, CAPITAL, **ANSWER_ALONE)
+            assert runs.result(5).json()["choices"][0]["message"]["content"] == "Paris"
+            assert httpx.get(f"{server.url}/health", timeout=1).status_code == 200
+            assert not begins.done()
+        assert begins.result(5).json()["ended"] == "answered"
+        (account,) = server.service.accounts.accounts()
+        assert (account.spent, account.held) == (2 * 10_100_000, 0)
+
+
+def test_who_leaves_while_money_is_set_aside_leaves_nothing_behind(tmp_path: Path) -> None:
+    body = {"model": ALWAYS, "messages": [{"role": "user", "content": CAPITAL}]}
+    with running_over(lambda _: PARIS, tmp_path, ALWAYS) as (server, _):
+        with locked(server), pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.url}/v1/decision", json=body, timeout=0.3)
+        assert server.ask(ALWAYS, CAPITAL, **ANSWER_ALONE).status_code == 200
+        assert [one.held for one in server.service.accounts.accounts()] == [0]
 
 
 def test_a_full_disk_costs_a_trajectory_and_no_answer(tmp_path: Path) -> None:

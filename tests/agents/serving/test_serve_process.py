@@ -21,7 +21,9 @@ import pytest
 
 from tests.support.loopback import Loopback, ServerReply
 from tests.support.served import BACKENDS, PARIS
+from toolorchestra.agents.serving import accounts as serving_accounts
 from toolorchestra.agents.serving.accounts import NOBODY, Accounts, new_key, read_keys
+from toolorchestra.envs.base.errors import Outage
 from toolorchestra.envs.money.prices import NANO
 
 ASK = {
@@ -239,6 +241,23 @@ def test_two_replicas_on_one_postgres_hold_a_keys_limit_together(tmp_path: Path,
     assert account.held == 0
     assert answered * 0.0101 * NANO <= account.spent <= 0.0705 * NANO  # a rule's last turn is counted when it is made
     assert ends.count("answered") == answered == 6
+
+
+def test_a_postgres_whose_row_is_locked_is_not_waited_for_without_end(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    monkeypatch.setattr(serving_accounts, "_PATIENCE_SECONDS", 1)
+    accounts = Accounts(None, postgres, "one")
+    with psycopg.connect(postgres) as other:
+        other.execute("SELECT * FROM accounts FOR UPDATE")
+        with pytest.raises(Outage, match="broke off: QueryCanceled"):
+            accounts.begin("r", NOBODY, 1.0)
+    accounts.begin("r", NOBODY, 1.0)
+    accounts.end("r", 7)
+    assert [(one.spent, one.held) for one in accounts.accounts()] == [(7, 0)]
+    accounts.close()
 
 
 def test_a_postgres_that_has_closed_an_idle_connection_is_asked_again(postgres: str) -> None:

@@ -30,7 +30,7 @@ def test_a_request_is_an_agent_with_its_tools_and_models(tmp_path: Path) -> None
     asked = {"model": "cascade", "messages": [{"role": "user", "content": QUESTION}]}
 
     async def ask() -> None:
-        await made.reply(made.begin(asked, "-"))
+        await made.reply(await made.begin(asked, "-"))
 
     asyncio.run(ask())
     (ended,) = made.latest
