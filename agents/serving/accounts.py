@@ -36,7 +36,7 @@ NOBODY = "-"
 _BURST_SECONDS = 10
 """Seconds' worth of a rate that may come at once."""
 _KEY_BYTES = 24
-_PATIENCE_SECONDS = 10
+PATIENCE_SECONDS = 10
 """How long a database may keep its silence."""
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS accounts (name TEXT PRIMARY KEY, spent BIGINT NOT NULL DEFAULT 0, "
@@ -253,7 +253,7 @@ class _Sqlite:
         self._clock = clock
         try:
             self._connection = sqlite3.connect(
-                path or ":memory:", _PATIENCE_SECONDS, isolation_level=None, check_same_thread=False
+                path or ":memory:", PATIENCE_SECONDS, isolation_level=None, check_same_thread=False
             )
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")  # a kill loses nothing, a power cut the last moment
@@ -319,9 +319,10 @@ class _Postgres:
     def _connected(self) -> Any:
         if self._connection is None or self._connection.closed:
             try:
-                patience = {"connect_timeout": _PATIENCE_SECONDS, "tcp_user_timeout": _PATIENCE_SECONDS * 1000}
+                patience = {"connect_timeout": PATIENCE_SECONDS, "keepalives_idle": PATIENCE_SECONDS}
+                patience["tcp_user_timeout"] = PATIENCE_SECONDS * 1000
                 self._connection = self._psycopg.connect(self._address, autocommit=True, **patience)
-                self._connection.execute(f"SET statement_timeout = {_PATIENCE_SECONDS * 1000}")
+                self._connection.execute(f"SET statement_timeout = {PATIENCE_SECONDS * 1000}")
             except self._psycopg.Error as err:
                 raise Outage(f"the database of accounts does not answer: {type(err).__name__}") from None
         return self._connection

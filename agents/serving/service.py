@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from toolorchestra.agents.serving.accounts import Accounts, Refused
+from toolorchestra.agents.serving.accounts import PATIENCE_SECONDS, Accounts, Refused
 from toolorchestra.agents.serving.canary import Canary
 from toolorchestra.agents.serving.client_tools import ID_BYTES, PARKED, QUEUED, ClientSession, ClientTools, loop_of
 from toolorchestra.agents.serving.openai_api import (
@@ -195,10 +195,13 @@ class PolicyService:
         for any call."""
         assert asked.budget_usd is not None
         try:
-            granted = await self.aside(self.accounts.begin, request_id, account, asked.budget_usd)
-        except asyncio.CancelledError:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                granted = await self.aside(self.accounts.begin, request_id, account, asked.budget_usd)
+        except (TimeoutError, asyncio.CancelledError) as err:
             self._owed[request_id] = (0, True)  # its thread may set it aside all the same
             self._settle()
+            if isinstance(err, TimeoutError):
+                raise Outage("the database of accounts does not answer") from None
             raise
         try:
             fits = granted == asked.budget_usd

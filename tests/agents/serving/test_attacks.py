@@ -20,6 +20,7 @@ import pytest
 import toolorchestra as to
 from tests.support.served import ADD, ANSWER_ALONE, PARIS, ServedPolicies, running, running_over
 from toolorchestra.agents.commands.serve import ServeOptions, app_of, service_of
+from toolorchestra.agents.serving import service as serving
 from toolorchestra.agents.serving.accounts import Accounts, ApiKey, new_key, read_keys
 from toolorchestra.envs.base.errors import ConfigError, Outage
 
@@ -256,7 +257,9 @@ def locked(server: ServedPolicies) -> Iterator[None]:
         other.close()
 
 
-def test_a_database_that_does_not_answer_holds_up_nothing_that_runs(tmp_path: Path) -> None:
+def test_a_database_that_does_not_answer_holds_up_nothing_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (
         running_over(lambda _: replace(PARIS, seconds=0.3), tmp_path, ALWAYS) as (server, expert),
         ThreadPoolExecutor() as by,
@@ -268,9 +271,10 @@ def test_a_database_that_does_not_answer_holds_up_nothing_that_runs(tmp_path: Pa
             assert runs.result(5).json()["choices"][0]["message"]["content"] == "Paris"
             assert httpx.get(f"{server.url}/health", timeout=1).status_code == 200
             assert not begins.done()
+            monkeypatch.setattr(serving, "PATIENCE_SECONDS", 0.3)
+            assert server.ask(ALWAYS, CAPITAL, **ANSWER_ALONE).status_code == 503
         assert begins.result(5).json()["ended"] == "answered"
-        (account,) = server.service.accounts.accounts()
-        assert (account.spent, account.held) == (2 * 10_100_000, 0)
+        assert until(lambda: server.service.accounts.accounts()[0][1:] == (2 * 10_100_000, 0))
 
 
 def test_who_leaves_while_money_is_set_aside_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ def test_a_postgres_whose_row_is_locked_is_not_waited_for_without_end(
 ) -> None:
     import psycopg
 
-    monkeypatch.setattr(serving_accounts, "_PATIENCE_SECONDS", 1)
+    monkeypatch.setattr(serving_accounts, "PATIENCE_SECONDS", 1)
     accounts = Accounts(None, postgres, "one")
     with psycopg.connect(postgres) as other:
         other.execute("SELECT * FROM accounts FOR UPDATE")
