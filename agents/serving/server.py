@@ -195,11 +195,14 @@ class Server:
             yield form.opening(*who)
             while not playing.done():
                 waits = asyncio.create_task(told.get())
-                await asyncio.wait({playing, waits}, return_when=asyncio.FIRST_COMPLETED)
-                if not waits.done():
-                    waits.cancel()
-                    break
-                yield form.step(*who, waits.result())
+                try:
+                    await asyncio.wait({playing, waits}, return_when=asyncio.FIRST_COMPLETED)
+                    if not waits.done():
+                        break
+                    step = waits.result()
+                finally:
+                    waits.cancel()  # changes nothing where it is done
+                yield form.step(*who, step)
             while not told.empty():
                 yield form.step(*who, told.get_nowait())
             for piece in form.ending(await playing):
