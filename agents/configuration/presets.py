@@ -142,7 +142,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         model=ModelConfig(
             path="./runs/smollm2", dtype="bfloat16", lora_rank=16, threads=2, rows=64, tokens_per_batch=2_048
         ),
-        warm_start=WarmStart(steps=16, batch=16, learning_rate=2e-3, demonstrations=260),
+        warm_start=WarmStart(steps=32, batch=8, learning_rate=2e-3, demonstrations=260),
         steps=14,
         groups=8,
         rollouts=8,

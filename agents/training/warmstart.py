@@ -31,7 +31,7 @@ RISING = 20
 """Steps in which the learning rate rises."""
 ROUNDS = 3
 """How often the steps may be taken before the run gives up."""
-LEAST_VALID = 0.9
+LEAST_VALID = 0.97
 """Share of plays, readable in every turn, below which reinforcement learning does not start."""
 SAVES = 10
 """How often the supervised start saves in each round."""
