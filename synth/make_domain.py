@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import html
 import json
+import os
 import re
 import signal
 import sys
@@ -113,7 +114,7 @@ class MakeOptions:
     @property
     def spec(self) -> str | None:
         """The spec that is named, where one is."""
-        known = self.what in specs.shipped() or Path(self.what).exists() or self.what.endswith(".yaml")
+        known = self.what in specs.shipped() or os.path.exists(self.what) or self.what.endswith(".yaml")
         return self.what if known else None
 
 
@@ -130,7 +131,8 @@ def run(given: MakeOptions) -> int:
         if spec is not None and given.out is None and spec.folder.resolve().parent != specs.SHIPPED.resolve():
             raise ConfigError(f"{spec.folder} is not the spec of a shipped domain; say where it goes: --out DIR")
         out = given.out or loader.SHIPPED / (spec.name if spec else "")
-        work = StageStore(out.with_name(f"{out.name}.work") if given.out else Path(scratch), resume=given.resume)
+        beside = out.resolve().with_name(f"{out.resolve().name}.work")  # also where it is "."
+        work = StageStore(beside if given.out else Path(scratch), resume=given.resume)
         models = _models(given, work.folder)
         made = asyncio.run(_made(_run(given, spec, work, out, models)))
         report = report_of(made, next(iter(models.values()), None))

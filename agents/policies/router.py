@@ -117,7 +117,7 @@ def load_router(folder: Path) -> Router:
         how = TrainedRouter(**parts)
         with np.load(folder / WEIGHTS, allow_pickle=False) as arrays:
             layers = [(arrays[f"w_{n}"], arrays[f"b_{n}"]) for n in range(count)]
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, zipfile.BadZipFile) as err:
+    except (OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, zipfile.BadZipFile) as err:
         raise ConfigError(
             f"{folder} holds no router ({err!s:.200}); name a folder that `toolorchestra train --router` wrote"
         ) from None

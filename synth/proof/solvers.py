@@ -152,7 +152,8 @@ class Arena:
     def __init__(self, domain: str) -> None:
         self.domain: SqlDomain = ready(domain).domain
         self.bench = DomainPlayer(self.domain)
-        self.env = OrchestraEnv(ToolScaleSource(domain), preference="none")
+        # Without experts: the simulated ones know the gold path, and a reader is to read.
+        self.env = OrchestraEnv(ToolScaleSource(domain, call_expert=False), preference="none")
 
     async def play(self, solver: Solver, task_id: str, seed: int) -> Try:
         """Let a solver play one episode of a task, and return what came of it."""

@@ -114,7 +114,7 @@ async def reconsidered(
     except Unusable:
         return None
     made = making.with_part(PART_OF["intents"], text)
-    return None if text == before or checked("intents", made, settings.seed) else made
+    return None if text == before or _seen("intents", made, settings.seed) else made
 
 
 REWORDED = 12

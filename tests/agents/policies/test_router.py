@@ -141,9 +141,10 @@ def test_it_is_refused_where_it_does_not_fit(tmp_path: Path) -> None:
         player(name, factory_of("ToolScale-v0"))
     with pytest.raises(ConfigError, match=r"holds no router .*; name a folder that `toolorchestra train --rou"):
         player(f"router:{tmp_path}/none", factory_of("HLE-v0"))
-    (tmp_path / "router.json").write_text("[]")
-    with pytest.raises(ConfigError, match="holds no router"):
-        load_router(tmp_path)
+    for file, torn in (("weights.npz", ""), ("router.json", "[]")):
+        (tmp_path / file).write_text(torn)
+        with pytest.raises(ConfigError, match="holds no router"):
+            load_router(tmp_path)
 
 
 def test_layers_that_fit_nothing_are_not_saved(tmp_path: Path) -> None:

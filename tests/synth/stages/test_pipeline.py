@@ -287,20 +287,20 @@ def test_the_report_bills_by_stage_and_role_and_counts_what_was_dropped(tmp_path
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "library"
+    out = tmp_path / "finance"  # the name of a shipped one, whose spec it is not of
     made = ["a library", "--model", f"standin:{runs.SPEC}", "--tasks", "10", "--out", str(out)]
     assert make_domain.main(made) == 0
-    assert "library: 10 tasks kept" in capsys.readouterr().out
+    assert "finance: 10 tasks kept" in capsys.readouterr().out
     assert prove.main([str(out), "--at-once", "1"]) == 0
-    assert "library: 10 tasks self-consistent" in capsys.readouterr().out
+    assert "finance: 10 tasks self-consistent" in capsys.readouterr().out
     assert make_domain.main(made) == 2
     assert "On the command line: --resume, or another --out\n" in capsys.readouterr().err
     assert make_domain.main([*made, "--resume", "--seed", "2"]) == 2
     assert "was begun with other settings (seed: 1 then, 2 now)" in capsys.readouterr().err
-    again = [*made[:-1], str(tmp_path / "again"), "--replay", str(tmp_path / "library.work" / "calls.jsonl")]
+    again = [*made[:-1], str(tmp_path / "again"), "--replay", str(tmp_path / "finance.work" / "calls.jsonl")]
     assert make_domain.main(again) == 0
     assert runs.read(tmp_path / "again") == runs.read(out)
-    assert make_domain.main(["a library", "--model", "nobody:x", "--out", str(tmp_path / "x")]) == 2
+    assert make_domain.main(["a library " * 40, "--model", "nobody:x", "--out", str(tmp_path / "x")]) == 2
     told = capsys.readouterr().err
     assert (
         "error: a model is written SCHEME:NAME, got 'nobody:x'; no scheme 'nobody'; valid: openai, standin. On" in told

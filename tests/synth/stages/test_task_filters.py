@@ -15,6 +15,7 @@ from tests.synth import runs
 from tests.two_texts import raises
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.models import ChatRequest
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.solvers import Arena, ModelSolver
@@ -76,11 +77,18 @@ def test_filters_that_leave_too_few_tasks_say_what_to_do(tmp_path: Path, monkeyp
 
 def test_a_served_model_reads_tasks_and_is_paid_once(tmp_path: Path) -> None:
     folder = library()
-    paid_model = runs.paid_model(tmp_path, lambda request: "I am sorry, but I cannot do this.")
+    read: list[str] = []
+
+    def reads(request: ChatRequest) -> str:
+        read.append(repr(request.messages))
+        return "I am sorry, but I cannot do this."
+
+    paid_model = runs.paid_model(tmp_path, reads)
     arena = Arena(str(folder))
     task_id = next(task.task_id for task in arena.domain.tasks.values() if not task.idle)
     assert not asyncio.run(arena.passes(ModelSolver(paid_model), task_id))
     assert paid_model.usd_by_stage().keys() == {"reader/judge"}
+    assert "expert" not in "".join(read)  # the simulated ones know the gold path
     paid = paid_model.paid
     assert not asyncio.run(arena.passes(ModelSolver(paid_model), task_id))
     assert paid_model.paid == paid > 1
