@@ -290,9 +290,9 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     out = tmp_path / "finance"  # the name of a shipped one, whose spec it is not of
     made = ["a library", "--model", f"standin:{runs.SPEC}", "--tasks", "10", "--out", str(out)]
     assert make_domain.main(made) == 0
-    assert "finance: 10 tasks kept" in capsys.readouterr().out
+    assert "library: 10 tasks kept" in capsys.readouterr().out
     assert prove.main([str(out), "--at-once", "1"]) == 0
-    assert "finance: 10 tasks self-consistent" in capsys.readouterr().out
+    assert "library: 10 tasks self-consistent" in capsys.readouterr().out
     assert make_domain.main(made) == 2
     assert "On the command line: --resume, or another --out\n" in capsys.readouterr().err
     assert make_domain.main([*made, "--resume", "--seed", "2"]) == 2
