@@ -196,13 +196,13 @@ def make(spec: Spec, count: int, seed: int, out: Path) -> tuple[SqlDomain, Yield
     """All stages. What is written is read back and compared by its hashes."""
     domain = skeleton(spec, seed)
     made, report = tasks(spec, domain, count, seed)
-    write(spec, domain, made, seed, out)
+    write(spec, domain, voiced(spec, made), seed, out)
     return loader.read(out, verify=True), report
 
 
-def write(spec: Spec, domain: SqlDomain, made: Sequence[Shape], seed: int, out: Path) -> None:
-    """The domain folder, its tasks said in voices. domain.json goes first and comes last: a folder that was written
-    half does not load."""
+def write(spec: Spec, domain: SqlDomain, said: Sequence[Shape], seed: int, out: Path) -> None:
+    """The domain folder, of tasks said in voices. domain.json goes first and comes last: a folder that was written half
+    does not load."""
     parts = {
         "schema.sql": spec.schema.encode(),
         "rows.jsonl.gz": _rows(domain.tables),
@@ -210,9 +210,7 @@ def write(spec: Spec, domain: SqlDomain, made: Sequence[Shape], seed: int, out: 
             "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in spec.tools) + "\n]\n"
         ).encode(),
         "policy.md": spec.policy.encode(),
-        "tasks.jsonl.gz": "".join(
-            json.dumps(shape, ensure_ascii=False) + "\n" for shape in voiced(spec, made)
-        ).encode(),
+        "tasks.jsonl.gz": "".join(json.dumps(shape, ensure_ascii=False) + "\n" for shape in said).encode(),
     }
     manifest: dict[str, Any] = {
         "name": spec.name,
@@ -225,13 +223,13 @@ def write(spec: Spec, domain: SqlDomain, made: Sequence[Shape], seed: int, out: 
             "tables": len(domain.tables),
             "rows": sum(len(t.rows) for t in domain.tables.values()),
             "tools": len(domain.tools),
-            "tasks": len(made),
+            "tasks": len(said),
             "policy_characters": len(spec.policy),
         },
     }
     if process := domain.manifest.get("process"):
         manifest["process"] = process
-    if held_out := sum(shape["toolscale"]["split"] == HELD_OUT for shape in made):
+    if held_out := sum(shape["toolscale"]["split"] == HELD_OUT for shape in said):
         manifest["counts"]["held_out_tasks"] = held_out
     out.mkdir(parents=True, exist_ok=True)
     (out / "domain.json").unlink(missing_ok=True)  # of other tasks

@@ -25,9 +25,10 @@ from toolorchestra.synth.stages.domain_folder import Seen
 from toolorchestra.synth.stages.limited_work import SHARED
 from toolorchestra.synth.stages.stage_values import Making, Progress, SynthesisSettings, Tally, counted
 from toolorchestra.synth.stages.task_drafts import Shape
+from toolorchestra.synth.stages.voices import voiced
 from toolorchestra.synth.storage import StageStore
 
-VERSION = "4"
+VERSION = "5"
 """Version of the stages. Raise it when the same inputs give other results: older work folders are then made anew."""
 LEAST_TASKS = 10
 PERHAPS = " (perhaps)"
@@ -265,7 +266,13 @@ def _candidate(state: Making, run: SynthesisRun) -> Arena:
 
 def _written(state: Making, run: SynthesisRun, folder: Path) -> None:
     spec, seed = state.spec, run.settings.seed
-    domain_folder.write(spec, domain_folder.skeleton(spec, seed), list(state.shapes), seed, folder)
+    seconds = TASKS_SECONDS + SECONDS_A_TASK * len(state.shapes)
+    said = SHARED.run(_voiced, state, seconds=seconds)  # wordings become patterns, which can take for ever
+    domain_folder.write(spec, domain_folder.skeleton(spec, seed), said, seed, folder)
+
+
+def _voiced(state: Making) -> list[Any]:
+    return voiced(state.spec, state.shapes)
 
 
 STAGES: Mapping[str, Stage] = {

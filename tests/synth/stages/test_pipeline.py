@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,7 @@ from toolorchestra.synth.authors.model_author import USUAL, LlmAuthor, ScriptedP
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.solvers import Arena
 from toolorchestra.synth.stages import domain_folder, pipeline
+from toolorchestra.synth.stages.limited_work import SHARED
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
 from toolorchestra.synth.storage import AUTHOR, Journal, PaidAnswer, PaidModel, PaidRequest, StageStore
 
@@ -284,6 +286,20 @@ def test_the_report_bills_by_stage_and_role_and_counts_what_was_dropped(tmp_path
     assert schema["dropped"] == {"SQL": 1}
     assert sum(told["difficulty"].values()) == told["tasks"] == 12
     assert "SQL: 1" in make_domain.report_text(told)
+
+
+def test_voices_are_made_where_time_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wordings become patterns, and a spec's can take for ever."""
+    asked: list[str] = []
+    run = SHARED.run
+
+    def watched(work: Any, *given: Any, **more: Any) -> Any:
+        asked.append(work.__name__)
+        return run(work, *given, **more)
+
+    monkeypatch.setattr(SHARED, "run", watched)
+    runs.made(tmp_path)
+    assert "_voiced" in asked
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
