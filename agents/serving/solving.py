@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -250,37 +250,38 @@ class QuestionSolver:
         """Play to the end. Whatever breaks down is told in the solution, with what was paid. Only a cancelled one
         raises; then `running.solution("cancelled")` tells it."""
         episode = running.episode
-        try:
-            async with asyncio.timeout(running.asked.deadline_seconds):
-                await begin(episode, self._gates)
-                while not episode.over:
-                    text, usage = await self.player.move(episode)
-                    running.said = text
-                    step = await advance(episode, text, self._gates, usage)
-                    running.take(step)
-                    if watch is not None:
-                        watch(episode, step)
-        except TimeoutError:
-            running.settle()
-            return running.solution("deadline")
-        except Exception as err:  # noqa: BLE001 - who asked is told, and what was paid is billed
-            running.settle()
-            return running.broken(err)
-        except asyncio.CancelledError:
-            running.settle()
-            raise
-        finally:
-            getattr(self.player, "forget", lambda _: None)(episode)
-        return running.solution()
+
+        async def turns() -> None:
+            await begin(episode, self._gates)
+            while not episode.over:
+                running.said, usage = await self.player.move(episode)
+                step = await advance(episode, running.said, self._gates, usage)
+                running.take(step)
+                if watch is not None:
+                    watch(episode, step)
+
+        return await self._broken_down(running, turns()) or running.solution()
 
     async def move(self, running: Solving) -> Solution:
         """Make one move, which is billed and not carried out: `running.said` has it, where the solution's `ended` is
         "moved". Whatever breaks down is told as by `play`."""
         episode = running.episode
+
+        async def turn() -> None:
+            running.said, usage = await self.player.move(episode)
+            episode.act(running.said, usage)
+
+        if broken := await self._broken_down(running, turn()):
+            return broken
+        solution = running.solution("moved")
+        said = {"role": "assistant", "content": running.said}
+        return replace(solution, trajectory={**solution.trajectory, "messages": (*episode.messages, said)})
+
+    async def _broken_down(self, running: Solving, playing: Awaitable[None]) -> Solution | None:
+        """Play within the request's deadline. Gives what tells of the break where something broke down."""
         try:
             async with asyncio.timeout(running.asked.deadline_seconds):
-                running.said, usage = await self.player.move(episode)
-            episode.act(running.said, usage)
+                await playing
         except TimeoutError:
             running.settle()
             return running.solution("deadline")
@@ -291,10 +292,8 @@ class QuestionSolver:
             running.settle()
             raise
         finally:
-            getattr(self.player, "forget", lambda _: None)(episode)
-        solution = running.solution("moved")
-        said = {"role": "assistant", "content": running.said}
-        return replace(solution, trajectory={**solution.trajectory, "messages": (*episode.messages, said)})
+            getattr(self.player, "forget", lambda _: None)(running.episode)
+        return None
 
     async def aclose(self) -> None:
         """Close the connections to models that belong to the running loop, before it ends."""
