@@ -82,7 +82,7 @@ class VllmSampler:
     ) -> None:
         self._vllm = load_vllm()
         self.config, self._stop, self._say = config, tuple(stop), say
-        check_heads(shape, config)
+        check_cpu_build(shape, config)
         need = handover_bytes(shape, config.dtype, config.lora_rank)
         self.folder = handover_folder(config.folder, need)
         self._handover = Handover(self.folder, shape, getattr(torch, config.dtype))
@@ -405,10 +405,15 @@ class EngineProcess:
         self._guard.strike()  # what the engine's own children left
 
 
-def check_heads(shape: Mapping[str, Any], config: VllmConfig) -> None:
-    """Refuse what the CPU build cannot run: it would start, and die at the first request."""
+def check_cpu_build(shape: Mapping[str, Any], config: VllmConfig) -> None:
+    """Refuse what the CPU build cannot run: it would start, and die then or at the first request."""
     if not config.on_cpu:
         return
+    if config.cache == "fp8" and (has := torch.backends.cpu.get_cpu_capability()) != "AVX512":
+        raise ConfigError(
+            "on a CPU, vLLM keeps its cache in eight bits (model.cache=fp8) with AVX-512 alone, and this one has "
+            f"{has}; take model.cache=auto"
+        )
     load_vllm()
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
