@@ -61,7 +61,7 @@ def mcp_app(service: PolicyService) -> Any:
     async def budget_left(context: Context) -> dict[str, float | None]:
         """Tell what this key may still spend, in dollars; null: no limit."""
         name = account_of(context)
-        used = next(one for one in await service.aside(service.accounts.accounts) if one.name == name)
+        used = next(one for one in await service.books.aside(service.accounts.accounts) if one.name == name)
         limit = service.accounts.limit_of(name)
         left = None if limit is None else limit - (used.spent + used.held) / NANO
         return {"usd": left, "spent_usd": used.spent / NANO}

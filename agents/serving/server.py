@@ -233,12 +233,11 @@ class Server:
 
     async def _health(self, _request: Request) -> Response:
         service = self.service
-        state = "draining" if service.draining else "ok"
-        told = {"status": state, "active": service.active, "waiting": service.waiting, "models": list(service.solvers)}
-        return JSONResponse(told, 503 if service.draining else 200)
+        told = {"status": "ok", "active": service.active, "waiting": service.waiting, "models": list(service.solvers)}
+        return JSONResponse(told)
 
     async def _metrics(self, _request: Request, _account: str) -> Response:
-        text = await self.service.aside(self.metrics.text)
+        text = await self.service.books.aside(self.metrics.text)
         return Response(text, media_type="text/plain; version=0.0.4")
 
     async def _activity(self, _request: Request, _account: str) -> Response:
@@ -246,7 +245,7 @@ class Server:
         accounts = service.accounts
         keys = [
             dict(name=one.name, usd=one.spent / NANO, held_usd=one.held / NANO, limit_usd=accounts.limit_of(one.name))
-            for one in await service.aside(accounts.accounts)
+            for one in await service.books.aside(accounts.accounts)
         ]
         told = {
             "active": service.active,

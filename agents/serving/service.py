@@ -9,13 +9,13 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from toolorchestra.agents.serving.accounts import PATIENCE_SECONDS, Accounts, Refused
+from toolorchestra.agents.serving.accounts import Accounts, Refused
+from toolorchestra.agents.serving.booking import Bookkeeper
 from toolorchestra.agents.serving.canary import Canary
 from toolorchestra.agents.serving.client_tools import ID_BYTES, PARKED, QUEUED, ClientSession, ClientTools, loop_of
 from toolorchestra.agents.serving.openai_api import (
@@ -37,7 +37,7 @@ from toolorchestra.agents.serving.openai_api import (
 from toolorchestra.agents.serving.solving import Asked, QuestionSolver, Solution, Solving
 from toolorchestra.envs.base import preference as preferences
 from toolorchestra.envs.base.actions import parse
-from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage, no_such, one_line
+from toolorchestra.envs.base.errors import ActionError, ConfigError, no_such, one_line
 from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.base.types import Transcript
 from toolorchestra.envs.episode.episode import Episode, Step
@@ -46,10 +46,9 @@ from toolorchestra.envs.wrappers.record import trajectory_line
 _LOG = logging.getLogger("uvicorn.error")
 KEPT = 200
 """Latest requests that the page can show."""
+PARKED_A_PLACE = 16
+"""Conversations that may wait for their clients, for each request that may run or wait."""
 _FILE_BYTES = 64 << 20
-_BOOKED_SECONDS = 1.0
-"""How long an answer waits until it is booked, at most twice."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -102,6 +101,7 @@ class PolicyService:
     ) -> None:
         """`solvers` by the names they are served under, the first for requests that name none of them."""
         self.solvers, self.accounts, self.limits = dict(solvers), accounts, limits
+        self.books = Bookkeeper(accounts)
         self.canary = canary
         self.latest: deque[Ended] = deque(maxlen=KEPT)
         self.on_end: list[Callable[[Ended], None]] = []
@@ -113,11 +113,7 @@ class PolicyService:
         """Conversations that have ended while they waited for the client, until they expire."""
         self._expiring: set[asyncio.Task[None]] = set()
         self._opening = 0
-        self._thread = ThreadPoolExecutor(1, "accounts")
-        self._owed: dict[str, tuple[int, bool]] = {}
-        """What requests have cost, in nano-dollars, and whether they have ended, until the database of accounts has
-        it."""
-        self._settling: asyncio.Task[None] | None = None
+        self._room = limits.at_once + limits.queue
         self._folder, self._texts = folder, texts
         self._file = 0
 
@@ -156,11 +152,11 @@ class PolicyService:
     async def _check_open(self) -> None:
         if self.draining:
             raise Refused(503, "shutting_down", "the server is shutting down", 5.0)
-        await self._booked()
+        await self.books.settled()
 
     def _check_room(self) -> None:
         parked = sum(one.state == PARKED for one in self._open)
-        if len(self._open) + self._opening - parked >= self.limits.at_once + self.limits.queue:
+        if len(self._open) + self._opening - parked >= self._room:
             raise Refused(429, "overloaded", f"{self.active} requests run and {self.waiting} wait", 1.0)
 
     async def _opened(
@@ -168,6 +164,8 @@ class PolicyService:
     ) -> ClientSession:
         """A new request, where there is room for it."""
         self._check_room()
+        if len(self._open) + len(self._late) >= (PARKED_A_PLACE + 1) * self._room:
+            raise Refused(429, "overloaded", f"{len(self._open)} conversations wait for their clients", 1.0)
         request_id = f"{kind}-{secrets.token_hex(ID_BYTES)}"
         client = ClientTools(schemas(body.tools), self.limits.deadline_seconds)
         policy, asked = self._asked(body, spoken, client, request_id)
@@ -194,15 +192,7 @@ class PolicyService:
         """Set aside what a request may spend, and open its episode. Raises Refused where the key has too little left
         for any call."""
         assert asked.budget_usd is not None
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                granted = await self.aside(self.accounts.begin, request_id, account, asked.budget_usd)
-        except (TimeoutError, asyncio.CancelledError) as err:
-            self._owed[request_id] = (0, True)  # its thread may set it aside all the same
-            self._settle()
-            if isinstance(err, TimeoutError):
-                raise Outage("the database of accounts does not answer") from None
-            raise
+        granted = await self.books.begin(request_id, account, asked.budget_usd)
         try:
             fits = granted == asked.budget_usd
             running = self.solvers[policy].open(asked if fits else replace(asked, budget_usd=granted))
@@ -213,8 +203,8 @@ class PolicyService:
                     f"{policy!r:.60} may cost {least:.9f} $"
                 )  # fmt: skip
         except BaseException:
-            self._owed[request_id] = (0, True)
-            await self._booked()
+            self.books.end(request_id, 0)
+            await self.books.settled()
             raise
         return running
 
@@ -237,7 +227,7 @@ class PolicyService:
         try:
             async with self._place(session):
                 told = await self._replied(session)
-            await self._booked()
+            await self.books.settled()
             return told
         except BaseException:
             await self._stop(session, "cancelled")
@@ -317,8 +307,7 @@ class PolicyService:
     def _step(self, session: ClientSession, episode: Episode, step: Step) -> None:
         if episode.over:  # its end books it
             return
-        self._owed[session.request_id] = (episode.ledger.nano_usd, False)
-        self._settle()
+        self.books.spent(session.request_id, episode.ledger.nano_usd)
         if session.watch is not None:
             session.watch(told_step(step))
 
@@ -331,7 +320,7 @@ class PolicyService:
             else:
                 session.running.settle()
             self._end(session, session.running.solution(ended))
-        await self._booked()
+        await self.books.settled()
 
     def _ran_out(self, session: ClientSession) -> None:
         """End a conversation whose deadline passes while it waits for the client, who may still come to be told."""
@@ -350,8 +339,7 @@ class PolicyService:
         if session not in self._open:  # ended twice: by a client that has gone, and by the end of the server
             return
         self._open.discard(session)
-        self._owed[session.request_id] = (session.running.episode.ledger.nano_usd, True)
-        self._settle()
+        self.books.end(session.request_id, session.running.episode.ledger.nano_usd)
         row = self._shown(solution)
         told = {"request": session.request_id, "key": session.account, "model": session.model, "ended": solution.ended}
         if self._folder is not None:
@@ -366,39 +354,6 @@ class PolicyService:
             self.canary.ended(ended.policy, ended.ended, ended.usd, ended.right)
         for listener in self.on_end:
             listener(ended)
-
-    async def aside(self, work: Callable[..., T], *given: Any) -> T:
-        """Do work on the accounts in their thread, in turn. A database that does not answer holds up nothing else."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *given)
-
-    def _settle(self) -> asyncio.Task[None]:
-        """Book what requests have cost, in a task that nobody's going away cancels. What the database cannot take now
-        it takes later; until then what they had set aside counts."""
-        if self._settling is None or self._settling.done():
-            self._settling = asyncio.create_task(self._book())
-        return self._settling
-
-    async def _book(self) -> None:
-        due = dict(self._owed)
-
-        def book() -> None:  # again and again, if need be: that changes nothing
-            for request_id, (nano_usd, over) in due.items():
-                (self.accounts.end if over else self.accounts.book)(request_id, nano_usd)
-
-        try:
-            await self.aside(book)
-        except Outage as err:
-            _LOG.error("%s; %d requests are booked later", err, len(self._owed))
-            return
-        self._owed = {request_id: cost for request_id, cost in self._owed.items() if due.get(request_id) != cost}
-        if self._owed:  # what came meanwhile
-            self._settling = asyncio.create_task(self._book())
-
-    async def _booked(self, seconds: float | None = _BOOKED_SECONDS) -> None:
-        """Wait until what requests have cost is booked: what is on its way, and what came meanwhile."""
-        for _ in range(2):
-            if self._owed:
-                await asyncio.wait({self._settle()}, timeout=seconds)
 
     def _shown(self, solution: Solution) -> dict[str, Any]:
         """The trajectory, without its texts where they are left out."""
@@ -500,7 +455,7 @@ class PolicyService:
             await self._stop(session, "cancelled")
         if self._expiring:
             await asyncio.wait(self._expiring)
-        await self._booked(None)
+        await self.books.settled(None)
         for solver in self.solvers.values():
             await solver.aclose()
 

@@ -20,7 +20,7 @@ import pytest
 import toolorchestra as to
 from tests.support.served import ADD, ANSWER_ALONE, PARIS, ServedPolicies, running, running_over
 from toolorchestra.agents.commands.serve import ServeOptions, app_of, service_of
-from toolorchestra.agents.serving import service as serving
+from toolorchestra.agents.serving import booking
 from toolorchestra.agents.serving.accounts import Accounts, ApiKey, new_key, read_keys
 from toolorchestra.envs.base.errors import ConfigError, Outage
 
@@ -271,7 +271,7 @@ def test_a_database_that_does_not_answer_holds_up_nothing_that_runs(
             assert runs.result(5).json()["choices"][0]["message"]["content"] == "Paris"
             assert httpx.get(f"{server.url}/health", timeout=1).status_code == 200
             assert not begins.done()
-            monkeypatch.setattr(serving, "PATIENCE_SECONDS", 0.3)
+            monkeypatch.setattr(booking, "PATIENCE_SECONDS", 0.3)
             assert server.ask(ALWAYS, CAPITAL, **ANSWER_ALONE).status_code == 503
         assert begins.result(5).json()["ended"] == "answered"
         assert until(lambda: server.service.accounts.accounts()[0][1:] == (2 * 10_100_000, 0))

@@ -410,6 +410,22 @@ def test_results_of_the_clients_tools_wait_for_a_place_as_any_request_does(tmp_p
         assert server.ask(*second).json()["ended"] == "answered"  # it was not lost by coming too soon
 
 
+def test_only_so_many_conversations_are_kept_for_clients_that_do_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "PARKED_A_PLACE", 1)
+    with running_over(lambda _: CALLS_ADD, tmp_path, "chat", at_once=1, queue=1) as (server, _):
+        body = {"model": "chat", "messages": [{"role": "user", "content": CAPITAL}], "tools": [ADD], **ANSWER_ALONE}
+        left = [server.ask("chat", CAPITAL, tools=[ADD], **ANSWER_ALONE) for _ in range(4)]
+        assert {one.json()["ended"] for one in left} == {"tool_calls"}
+        refused = httpx.post(f"{server.url}/v1/chat/completions", json=body)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert "4 conversations wait for their clients" in refused.text
+        message = left[0].json()["choices"][0]["message"]
+        told = server.ask("chat", [*asked(CAPITAL), message, *results(message)]).json()
+        assert told["ended"] == "tool_calls"  # who waits may go on
+
+
 def test_a_client_that_reads_a_byte_now_and_then_holds_nobody_up_and_is_billed_at_once(tmp_path: Path) -> None:
     """One request runs at once; others read nothing of their answers, or a byte, and keep their connections."""
     long = ServerReply(f"<answer>{'x' * 150_000}</answer>", usage=PARIS.usage)
