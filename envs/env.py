@@ -64,6 +64,7 @@ class OrchestraEnv(gym.Env[Observation, str]):
         """
         refuse_unnamed(unnamed)
         chosen = reset_options(options, ("episode_seed",))
+        self.factory.require_money()
         super().reset(seed=seed)
         named = chosen.pop("episode_seed", None)
         started = self.factory.start(next_seed(self.np_random) if named is None else int(named), chosen)

@@ -16,7 +16,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from toolorchestra.envs.base import preference as preferences
-from toolorchestra.envs.base.errors import ConfigError, no_such, one_of
+from toolorchestra.envs.base.errors import ConfigError, SpendCapReached, no_such, one_of
 from toolorchestra.envs.base.types import Observation, plain
 from toolorchestra.envs.domains.source import PricesOrchestrators, Scene, TaskSource, models_of
 from toolorchestra.envs.episode.episode import Episode
@@ -175,6 +175,12 @@ class EpisodeFactory:
             sheet = self.source.with_price_of(sheet, orchestrator)
         sheet.require_tokens([orchestrator], "the orchestrator's own tokens")
         return sheet
+
+    def require_money(self) -> None:
+        """Raise SpendCapReached where the cap would cut an episode before its first turn."""
+        cap = self.rules.spend_cap
+        if cap is not None and cap.used_up:
+            raise SpendCapReached(f"{cap.told()}: no episode can begin; to play on, give gym.make a higher spend_cap")
 
     def start(self, seed: int, options: Mapping[str, Any] | None = None) -> Started:
         """One episode. The same seed and options give the same task, preference and simulated results.

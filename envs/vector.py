@@ -120,6 +120,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         refuse_unnamed(unnamed)
         self._refuse_closed("reset()")
         chosen = reset_options(options, ("episode_seed", "reset_mask"))
+        self.factory.require_money()
         mask = chosen.pop("reset_mask", None)
         env_ids = range(self.num_envs) if mask is None else self._masked(mask)
         seeds = self._seeds(seed)
@@ -167,6 +168,9 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Give some environments their next action, and the policy's own usage where it was counted."""
         wanted = [int(i) for i in env_ids]
         self._check_send(actions, wanted)
+        begun = [e for i in wanted if (e := self._slots[i].episode) is not None and e.turn and not e.over]
+        if len(begun) < len(wanted):
+            self.factory.require_money()  # here, so that nothing that was played stays untold
         if usages is not None:
             self._check_usages(usages, wanted)
         try:

@@ -163,7 +163,7 @@ class Solving:
         if not ended:
             cut = str(info.get("truncated_by", ""))
             ended = _ENDS.get(cut, cut)
-        if episode.failure and not failure:
+        if episode.failure and not failure and ended != "budget":  # which is the asker's own
             failure = f"{episode.failure.where}: {episode.failure.error}"
         value = episode.outcome.value if episode.outcome and ended != "failed" else float("nan")
         ledger = episode.ledger

@@ -315,6 +315,8 @@ class Episode:
     def _end(self, truncated_by: str) -> Step:
         self._phase = "over"
         self.context.end()
+        if truncated_by == "spend_cap" and not self.failure:  # no agent caused it, so it is nobody's wrong answer
+            self.failure = Failure("step", "the spend cap was used up", "")
         limits = self.rules.limits
         over = -self._budget_left if limits.usd is not None else 0
         if self.outcome and over > 0:
@@ -326,7 +328,7 @@ class Episode:
         step = self._step(value, terminated=not truncated_by, truncated=bool(truncated_by))
         if self.rules.terms:
             step = self._with_terms(step)
-            truncated_by = "failed" if self.failure else truncated_by
+            truncated_by = "failed" if self.failure and truncated_by != "spend_cap" else truncated_by
         # Empty, not None, where there is none: what is a dict in one environment is one in all of a vector's.
         step.info["outcome"] = {"value": value, "evidence": plain(self.outcome.evidence)} if self.outcome else {}
         step.info["calls"] = dict(self.calls)

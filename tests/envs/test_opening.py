@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.sources import MESSAGE, NOTHING, NumberedSource, add
@@ -16,6 +15,7 @@ from toolorchestra.envs.base.errors import ResetNeeded, ToolError
 from toolorchestra.envs.base.types import Message, Outcome, Transcript
 from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.episode.episode import Step
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.money.prices import USER, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
@@ -110,20 +110,17 @@ def test_an_outage_at_the_opening_fails_the_first_step_and_runs_nothing(way: str
 
 
 def test_an_opening_is_not_paid_for_once_the_cap_is_used_up() -> None:
-    """Each end brings a new opening, so a loop that only resets would pay for ever."""
     cap = SpendCap(1e-4)
-    env = OrchestraVectorEnv(2, "tests.envs.test_opening:CallerSource", preference="none", spend_cap=cap)
-    env.reset(seed=5)
+    made_factory = factory("tests.envs.test_opening:CallerSource", preference="none", spend_cap=cap)
     cap.add(100_000)
-    spent = cap.spent_usd
-    for _ in range(3):
-        observations, _ = env.reset()
-        assert all(len(o["messages"]) == 1 for o in observations)
-        assert cap.spent_usd == spent
-    _, rewards, _, truncations, infos = env.step([render_call("add", {"a": 1, "b": 2})] * 2)
-    assert np.isnan(rewards).all()
-    assert truncations.all()
-    assert all("spend cap was used up before the episode could be opened" in said for said in infos["failed"]["error"])
+    episode = made_factory.start(5).episode
+    assert not episode.opening
+    assert episode.act(render_call("add", {"a": 1, "b": 2})).calls == ()
+    last = episode.resolve(())
+    assert isinstance(last, Step)
+    assert math.isnan(last.reward)
+    assert "spend cap was used up before the episode could be opened" in last.info["failed"]["error"]
+    assert [*last.info["ledger"]["usd_by_role"]] == ["orchestrator"]
 
 
 def test_openings_of_a_vector_run_together_also_after_an_end() -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.playing import ADD, FREE, env_of, usage_of, vector_of
 from tests.sources import BREAK, nap
-from toolorchestra.envs.base.errors import ConfigError, PriceError, ResetNeeded
+from toolorchestra.envs.base.errors import ConfigError, PriceError, ResetNeeded, SpendCapReached
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.testing.rehearsal import Held
@@ -137,6 +138,24 @@ def test_the_spend_cap_is_overshot_by_what_is_in_flight_at_most() -> None:
     assert truncations.all()
     assert set(infos["truncated_by"]) == {"spend_cap"}
     assert cap.spent_usd == 0.64
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_spend_cap_that_is_used_up_ends_the_loop_when_all_that_was_played_has_been_told(mode: AutoresetMode) -> None:
+    cap = SpendCap(0.05)
+    env = vector_of("Sleeper", num_envs=3, spend_cap=cap, orchestrator="local-index", max_turns=2, autoreset_mode=mode)
+    env.send([ADD, nap(5)], [0, 2])
+    env.recv(2, timeout=10)
+    env.send([nap(5)] * 2, [0, 1])
+    env.recv(2, timeout=10)
+    assert not cap.used_up
+    env.send([nap(5)] * 2, [1, 2])
+    assert env.recv(2, timeout=10).truncations.all()
+    with pytest.raises(ResetNeeded if mode == AutoresetMode.DISABLED else SpendCapReached, match=r"over|spend_cap"):
+        env.step([nap(5)] * 3)
+    with pytest.raises(SpendCapReached, match="a higher spend_cap"):
+        env.reset(seed=1)
+    assert cap.spent_usd == 0.05
 
 
 def test_reset_in_mid_flight_cancels_and_the_new_episodes_are_clean() -> None:

@@ -154,6 +154,7 @@ def test_an_answer_that_a_limit_cut_says_so(simulated: ServedPolicies) -> None:
     for limit, ended in (({"budget_usd": 0.0001}, "budget"), ({"deadline_seconds": 0.5}, "deadline")):
         answer = simulated.ask("cascade", QUESTIONS[0], **limit).json()
         assert (answer["choices"][0]["finish_reason"], answer["ended"]) == ("length", ended)
+        assert "failure" not in answer
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.playing import ADD, FREE, env_of, step, usage_of
 from tests.sources import BREAK, AnswerWorld, NumberedSource, adder_script
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, SpendCapReached
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.env import OrchestraEnv
@@ -17,6 +17,7 @@ from toolorchestra.envs.episode.rules import Limits
 from toolorchestra.envs.money.prices import EXPERT, JUDGE, ORCHESTRATOR, TOOL, USER, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
+from toolorchestra.envs.wrappers.routing import as_learnt
 
 
 def _spend(context: ToolContext, cents: int, seconds: int, final: bool = False) -> ToolResult:
@@ -199,3 +200,26 @@ def test_the_spend_cap_is_the_runs_and_is_looked_at_before_each_turn() -> None:
     assert last.info["calls"] == {"spend": 1}
     assert step(two, spend(6)).truncated
     assert cap.spent_usd < 0.121
+
+
+@pytest.mark.parametrize("terms", [(), ("tests.envs.episode.test_reward_terms:words",)])
+@pytest.mark.parametrize("turns", [1, 50])
+def test_what_the_spend_cap_cut_is_not_known_and_no_agents_wrong_answer(turns: int, terms: tuple[str, ...]) -> None:
+    cap = SpendCap(0.10)
+    env = spender(spend_cap=cap, max_turns=turns, reward_terms=terms, **FREE)
+    last = step(env, spend(12))
+    last = step(env, spend(6)) if turns > 1 else last
+    assert math.isnan(last.reward)
+    assert math.isnan(last.info["outcome"]["value"])
+    assert (last.terminated, last.truncated, last.info["truncated_by"]) == (False, True, "spend_cap")
+    assert "the spend cap was used up" in last.info["failed"]["error"]
+    assert as_learnt(last.reward, last.terminated, last.truncated, last.info) == (0.0, False, True)
+    assert round(last.info["ledger"]["usd"], 3) == 0.12
+
+
+def test_no_episode_begins_when_the_spend_cap_is_used_up() -> None:
+    env = spender(spend_cap=SpendCap(0.10), **FREE)
+    step(env, spend(12))
+    for _ in range(2):
+        with pytest.raises(SpendCapReached, match=r"spent 0\.12\d* \$ of its cap of 0\.1 \$.* a higher spend_cap"):
+            env.reset()
