@@ -18,9 +18,9 @@ from toolorchestra.envs.base.types import Observation
 from toolorchestra.envs.episode.calls import Failure, failure
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.factory import EpisodeFactory, Started, next_seed, reset_options
-from toolorchestra.envs.models.streamed_reply import INPUT, OUTPUT, count_in
-from toolorchestra.envs.models.usage import detail_in
-from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
+from toolorchestra.envs.models.streamed_reply import OUTPUT, count_in
+from toolorchestra.envs.models.usage import tokens_in
+from toolorchestra.envs.money.prices import ORCHESTRATOR, Usage
 from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 
 KEPT = 4096
@@ -152,12 +152,10 @@ def _usage(given: Mapping[str, Any] | None, episode: Episode) -> Usage | None:
     """What the policy's turn used, by its server's count. None: the episode estimates it."""
     if not isinstance(given, Mapping):
         return None
-    read, wrote = count_in(given, INPUT), count_in(given, OUTPUT)
-    if read is None or wrote is None:
+    found = tokens_in(given)
+    if found is None or count_in(given, OUTPUT) is None:
         return None
-    cached = min(read, detail_in(given, INPUT, "cached_tokens") or 0)
-    thought = min(wrote, detail_in(given, OUTPUT, "reasoning_tokens") or 0)
-    return Usage(episode.rules.orchestrator, ORCHESTRATOR, Tokens(read - cached, cached, wrote - thought, thought))
+    return Usage(episode.rules.orchestrator, ORCHESTRATOR, found[0])
 
 
 def shown(observation: Observation) -> dict[str, Any]:

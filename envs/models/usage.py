@@ -51,24 +51,33 @@ def counted_of(reply: Mapping[str, Any], sent: Sent, raw: str) -> Counted | None
     not bear it out, more input than the request has bytes, or more output than was allowed and than the reply has
     bytes. Tokens of thought that stand beside the output, and tokens that the total alone has, are output too."""
     usage = usage_in(reply)
-    if usage is None:
+    found = tokens_in(usage) if usage is not None else None
+    if usage is None or found is None:
         return None
+    tokens, more = found
+    prompt, wrote = sum(tokens[:2]), sum(tokens[2:])
+    if prompt < sent.characters / CHARACTERS_OF_THE_LONGEST_TOKEN:
+        return None
+    odd = bool(more or usage.get(SUMMED) or prompt > sent.most_tokens
+               or wrote > max(sent.output_tokens, len(raw.encode("utf-8", "replace"))))  # fmt: skip
+    adds_up = count_in(usage, ("total_tokens",)) == prompt + wrote <= MOST_TOKENS
+    if odd and not (adds_up or usage.get(SUMMED)):
+        return None
+    return Counted(tokens, odd)
+
+
+def tokens_in(usage: Mapping[str, Any]) -> tuple[Tokens, int] | None:
+    """The tokens of a server's count by disjoint class, and how many of them its total alone has. None where it has no
+    input, or makes no sense."""
     prompt, completion = count_in(usage, INPUT), count_in(usage, OUTPUT, 0)
     cached = detail_in(usage, INPUT, "cached_tokens", "prompt_cache_hit_tokens")
     reasoning, total = detail_in(usage, OUTPUT, "reasoning_tokens"), count_in(usage, ("total_tokens",))
     if prompt is None or completion is None or cached is None or reasoning is None or cached > prompt:
         return None
-    if prompt < sent.characters / CHARACTERS_OF_THE_LONGEST_TOKEN:
-        return None
     apart = reasoning > completion or (total is not None and total == prompt + completion + reasoning)
     output = completion if apart else completion - reasoning
     more = max(0, (total or 0) - prompt - output - reasoning)
-    odd = bool(more or usage.get(SUMMED) or prompt > sent.most_tokens
-               or output + reasoning > max(sent.output_tokens, len(raw.encode("utf-8", "replace"))))  # fmt: skip
-    adds_up = total is not None and prompt + output + reasoning <= total <= MOST_TOKENS
-    if odd and not (adds_up or usage.get(SUMMED)):
-        return None
-    return Counted(Tokens(prompt - cached, cached, output + more, reasoning), odd)
+    return Tokens(prompt - cached, cached, output + more, reasoning), more
 
 
 COST_HEADER = "x-litellm-response-cost"

@@ -99,6 +99,28 @@ def test_an_episode_over_openenv_is_that_of_gym_make() -> None:
     assert sum(rewards) == expected["reward"]
 
 
+@pytest.mark.parametrize(
+    ("used", "tokens"),
+    [
+        ({**USED, "total_tokens": 930}, Tokens(800, 100, 30)),
+        ({"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 610,
+          "completion_tokens_details": {"reasoning_tokens": 500}}, Tokens(100, 0, 10, 500)),
+        ({"prompt_tokens": 1000, "completion_tokens": 10, "prompt_cache_hit_tokens": 900}, Tokens(100, 900, 10)),
+        ({"prompt_tokens": 1000}, None),
+        ({"prompt_tokens": 10, "completion_tokens": 10, "prompt_cache_hit_tokens": 900}, None),
+    ],
+    ids=["within", "thought apart, xAI's", "cached, DeepSeek's", "no output", "more cached than read"],
+)  # fmt: skip
+def test_a_turns_usage_is_read_as_that_of_any_model(used: dict[str, Any], tokens: Tokens | None) -> None:
+    async def played() -> dict[str, Any]:
+        made = episodes()
+        return dict((await made.play(await made.start({"seed": 1}), "hm", used)).info["charges"][0])
+
+    charge = asyncio.run(played())
+    assert charge["estimated"] == (tokens is None)
+    assert tokens is None or charge["tokens"] == tokens._asdict()
+
+
 def test_whatever_the_model_writes_is_its_turn() -> None:
     """A number, an object of another form and calls that are none: the environment tells the agent, nothing breaks."""
     written = [42, {"answer": 1}, {"message": "", "tool_calls": "search"}, {"tool_calls": [{"arguments": {}}]}]
