@@ -311,19 +311,20 @@ class RoutingVectorEnv(gym.vector.VectorWrapper):
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """Start every episode, or those of `options["reset_mask"]`."""
-        _, infos = self.inner.reset(seed=seed, options=options)
+        _, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         return self._observed(), self._with_masks(infos)
 
     def step(
         self, actions: Any
     ) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Give every environment its action, and wait for all of them."""
-        _, rewards, terminations, truncations, infos = self.inner.step(self._texts(actions))
+        _, rewards, terminations, truncations, infos = self.env.step(self._texts(actions))
         if FINAL in infos:
             last = np.full(self.num_envs, None, object)
             for i in np.flatnonzero(infos[f"_{FINAL}"]):
                 last[i] = self._last(int(i))
-            infos[FINAL] = last
+            infos[FINAL], ended = last, infos["_final_info"]
+            infos["final_info"] |= {"action_mask": self.action_masks * ended[:, None], "_action_mask": ended.copy()}
         return self._observed(), rewards, terminations, truncations, self._with_masks(infos)
 
     def _texts(self, actions: Any) -> list[str]:

@@ -193,8 +193,32 @@ def test_many_play_as_gymnasiums_own_vector_environment_does(mode: AutoresetMode
         if "final_obs" in wanted:
             for last, other, on in zip(infos["final_obs"], wanted["final_obs"], wanted["_final_obs"], strict=True):
                 assert np.array_equal(last, other) if on else last is None
+            assert infos["final_info"].keys() == wanted["final_info"].keys()
+            for name in ("action_mask", "_action_mask"):
+                assert np.array_equal(infos["final_info"][name], wanted["final_info"][name])
     assert ended > 3
     ours.close()
+
+
+def test_wrappers_beneath_see_what_is_played() -> None:
+    beneath = HalvedRewards(gym.make_vec(HLE, 2, vectorization_mode="vector_entry_point", **SCALAR))
+    envs, plain = RoutingVectorEnv(beneath), make_routing_vec(HLE, 2, **SCALAR)
+    _, infos = envs.reset(seed=4)
+    plain.reset(seed=4)
+    assert infos["begun"]
+    assert (envs.step(np.array([0, 6]))[1] == plain.step(np.array([0, 6]))[1] / 2).all()
+
+
+class HalvedRewards(gym.vector.VectorWrapper):
+    """Any wrapper of a vector's."""
+
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        observations, infos = self.env.reset(**arguments)
+        return observations, {**infos, "begun": True}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        observations, rewards, *others = self.env.step(actions)
+        return (observations, rewards / 2, *others)  # type: ignore[return-value]
 
 
 def test_some_are_reset_alone_where_nothing_resets_them() -> None:
