@@ -198,7 +198,7 @@ class EpisodeFactory:
         rules = self.rules
         if chosen.get("budget") is not None:
             rules = replace(rules, limits=replace(rules.limits, usd=chosen["budget"]))
-        wanted = chosen.get("preference", self.settings.preference)
+        wanted = self.settings.preference if chosen.get("preference") is None else chosen["preference"]
         preference = preferences.read(wanted, rng, scene.world.toolbox.keys, self.settings.wording)
         started = self.begin(task_id, scene, drawing_seed(seed, chosen.get("luck")), preference, rules)
         started.episode.origin = (self, seed, chosen)

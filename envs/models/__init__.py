@@ -112,7 +112,7 @@ async def ask(models: ChatModel, request: ChatRequest) -> Completion:
 def output_tokens_of(models: ChatModel, model: str, otherwise: int) -> int:
     """The most tokens that a reply of a model may have, where its backend knows."""
     known: Callable[[str], int] | None = getattr(models, "output_tokens_of", None)
-    return otherwise if known is None else known(model)
+    return (known(model) if known is not None else 0) or otherwise
 
 
 def limits_of(models: ChatModel, model: str) -> ContextLimits:

@@ -124,6 +124,7 @@ class Served:
         windows = ("context_tokens", "output_tokens", "deadline_seconds", "patience_seconds", "queue_seconds")
         require(self, POSITIVE, *windows)
         require(self, NOT_NEGATIVE, "retries", "reply_bytes", "typical_seconds", "image_tokens")
+        require(self.shown, NOT_NEGATIVE, *ContextLimits._fields, where="shown: ")
         if self.output_tokens >= self.context_tokens:
             raise ConfigError(
                 f"output_tokens {self.output_tokens} leave nothing of context_tokens "

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.base.errors import ConfigError, one_of
-from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ContextLimits, limits_of
+from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ContextLimits, limits_of, output_tokens_of
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.retrieval.corpus import Manifest
@@ -171,6 +171,10 @@ class BesideSimulated:
     async def complete(self, request: ChatRequest) -> Completion:
         """One completion, of whoever it is that has the name."""
         return await self.of(request.model).complete(request)
+
+    def output_tokens_of(self, model: str) -> int:
+        """The most tokens that a model's reply may have; 0: nobody knows."""
+        return output_tokens_of(self.of(model), model, 0)
 
     def limits_of(self, model: str) -> ContextLimits:
         """How much of the gathered material a model is shown."""

@@ -17,7 +17,16 @@ from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.answer_store import digest
 from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
-from toolorchestra.envs.models import DEFAULT_LIMITS, ChatModel, ChatRequest, Completion, ContextLimits, ask, limits_of
+from toolorchestra.envs.models import (
+    DEFAULT_LIMITS,
+    ChatModel,
+    ChatRequest,
+    Completion,
+    ContextLimits,
+    ask,
+    limits_of,
+    output_tokens_of,
+)
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.models.simulated import SimulatedModels
 from toolorchestra.envs.money.ledger import Bill
@@ -158,6 +167,13 @@ class RecordedModels:
     def patience_seconds(self) -> float:
         """The live backend's; 0 where there is none, or none that says."""
         return float(getattr(self.live, "patience_seconds", 0.0))
+
+    def output_tokens_of(self, model: str) -> int:
+        """The most tokens that a reply may have, by the live backend or the endpoint file; 0: nobody knows."""
+        if self.live is not None:
+            return output_tokens_of(self.live, model, 0)
+        named = self._endpoints
+        return named.served(model).output_tokens if named is not None and named.names(model) else 0
 
     def limits_of(self, model: str) -> ContextLimits:
         """Limits as the live backend has it; in a replay as the endpoint file has it, so that prompts are the same."""

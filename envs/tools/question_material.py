@@ -25,9 +25,13 @@ class QuestionMaterial(Protocol):
 def gathered(material: QuestionMaterial, limits: ContextLimits = DEFAULT_LIMITS) -> str:
     """Documents, then computed results; what is too long loses its beginning, since the latest finds stand last."""
     documents = "\n".join(f"[{p.title}] {p.text[: limits.document]}" for p in material.documents)
-    results = "\n".join(f"{RESULT_MARK} {_plain(r)}" for r in material.results)[-limits.results :]
+    results = _last("\n".join(f"{RESULT_MARK} {_plain(r)}" for r in material.results), limits.results)
     parts = [f"Documents:\n{documents}" if documents else "", results]
-    return "\n\n".join(p for p in parts if p)[-limits.total :]
+    return _last("\n\n".join(p for p in parts if p), limits.total)
+
+
+def _last(text: str, most: int) -> str:
+    return text[-most:] if most else ""
 
 
 def _plain(text: str) -> str:

@@ -15,7 +15,7 @@ from tests.tau2_playing import needs_package
 from toolorchestra.agents.evaluation.trials import trials_of
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.factory import factory
+from toolorchestra.envs.factory import OPTIONS, factory
 from toolorchestra.envs.registration import ids
 from toolorchestra.envs.testing import RandomCaller
 from toolorchestra.envs.vector import OrchestraVectorEnv
@@ -64,6 +64,13 @@ def test_a_named_seed_draws_nothing() -> None:
     assert env.reset() == other.reset()
     assert env.reset(seed=3, options={"episode_seed": np.int64(77)})[1]["episode_seed"] == 77
     assert env.reset(options={"episode_seed": None}) == other.reset(seed=3)
+
+
+def test_an_option_that_is_none_is_left_out() -> None:
+    nothing = dict.fromkeys(OPTIONS)
+    for settings in ({"preference": "frugal"}, {"preference": "sampled"}, {"budget": 0.5}):
+        env = OrchestraEnv(HLE, **settings)  # type: ignore[arg-type]
+        assert env.reset(seed=3, options=nothing) == env.reset(seed=3)
 
 
 @pytest.mark.parametrize("seed", ["5", True])

@@ -8,17 +8,21 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from toolorchestra.envs.base.cassette import Cassette, CassetteMiss
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import Message, Passage
-from toolorchestra.envs.models import ChatRequest, Completion
+from toolorchestra.envs.models import ChatRequest, Completion, output_tokens_of
+from toolorchestra.envs.models.endpoints import Endpoints
+from toolorchestra.envs.models.openai import OpenAiModels
 from toolorchestra.envs.money.prices import Tokens, Usage, load_sheet
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.sandbox import Execution
 from toolorchestra.envs.tools import ToolContext
+from toolorchestra.envs.tools.backends import BesideSimulated
 from toolorchestra.envs.tools.cassette_backends import RecordedInterpreter, RecordedModels, RecordedRetriever
 from toolorchestra.envs.tools.search import Search, SearchSettings, WebSearch
 
@@ -87,6 +91,18 @@ def test_refusals_and_outages_are_replayed_with_what_they_cost(
         seen.append((str(caught.value), request.bill.usages))
     assert seen[0] == seen[1]
     assert seen[0][1][0].tokens.input == 1
+
+
+@pytest.mark.parametrize("mode", ["record", "cache", "replay"])
+def test_the_size_of_replies_is_that_of_the_models_behind(tmp_path: Path, mode: Any) -> None:
+    (tmp_path / "c").touch()
+    rows = {"gpt-5": {"output_tokens": 2000}}
+    endpoints = Endpoints.read({"endpoints": {"a": {"base_url": "http://a"}}, "models": rows}, "my.toml")
+    beside = BesideSimulated(OpenAiModels(endpoints), Counting(), endpoints)
+    recorded = RecordedModels(None if mode == "replay" else beside, Cassette(tmp_path / "c", mode), endpoints)
+    for models in (recorded, beside):
+        assert [output_tokens_of(models, name, 1) for name in ("gpt-5", "simulated")] == [2000, 1]
+    assert output_tokens_of(RecordedModels(None, Cassette(tmp_path / "c", mode)), "gpt-5", 1) == 1
 
 
 def test_a_miss_names_the_nearest_recording_and_where_they_part(tmp_path: Path) -> None:

@@ -494,6 +494,10 @@ def test_a_used_up_cap_lets_no_request_out() -> None:
         ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"price": {}}}}, "costs nothing"),
         ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"endpoints": []}}}, "at least one name"),
         ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"extra": {"n": 4}}}}, "n=4 asks for several"),
+        (
+            {"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"shown": {"results": -1}}}},
+            "shown: results must be a number from 0 up, got -1",
+        ),
     ],
 )
 def test_a_wrong_endpoint_file_is_named(data: dict[str, Any], says: str) -> None:
