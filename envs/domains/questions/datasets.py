@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from toolorchestra.envs.base.errors import ConfigError, install, no_such
 from toolorchestra.envs.base.types import Answer, Question
@@ -111,8 +111,8 @@ class Dataset:
     """The rows that are taken; empty: all."""
     part: str = ""
     """Split of a hub set; "" takes test where there is one, else the only one."""
-    images: Literal["skip", "refuse", "take"] = "skip"
-    """What to do with a question that needs its image: leave it out and count it, raise, or take it."""
+    images: Literal["skip", "take"] = "skip"
+    """What to do with a question that needs its image: leave it out and count it, or take it."""
     blanks: Literal["skip", "refuse"] = "refuse"
     """What to do with a row without question or answer, of which sets made for training have some."""
 
@@ -149,12 +149,10 @@ def load(wanted: str | Dataset) -> Loaded:
     skipped = blanks = repeats = 0
     for number, row in enumerate(_rows(spec)):
         names = names or _names(spec, row)
-        key = str(row[names["id"]]) if "id" in names else str(number)
+        key = _key(spec, row, names, number)
         if spec.ids and key not in spec.ids:
             continue
         picture = row.get(names["image"]) if "image" in names else None
-        if picture and spec.images == "refuse":
-            raise ConfigError(f"data set {spec.where}: {key!r} needs its image, which no tool here can see")
         image = picture_url(picture) if picture and spec.images == "take" else ""
         if picture and not image:
             skipped += 1
@@ -191,10 +189,27 @@ def picture_url(picture: object) -> str:
     return held if isinstance(held, str) and held.startswith("data:image/") else ""
 
 
+def _key(spec: Dataset, row: Row, names: Mapping[str, str], number: int) -> str:
+    """What a row is called: its id, or its number where the set has none."""
+    if "id" not in names:
+        return str(number)
+    if _blank(own := row.get(names["id"])):
+        hint = 'give it one, or name another field="id"'
+        raise ConfigError(f"data set {spec.where}: row {number + 1} has no id under {names['id']!r}; {hint}")
+    return str(own)
+
+
+def _blank(value: object) -> bool:
+    return value is None or value != value or not str(value).strip()  # nan is not what it is
+
+
 def _question(spec: Dataset, row: Row, names: Mapping[str, str], key: str) -> Question | None:
     text, answer = row.get(names["question"]), row.get(names["answer"])
     for name, value in (("question", text), ("answer", answer)):
-        if value is None or not str(value).strip():
+        if isinstance(value, Mapping | list):
+            wanted = f"a text or a number expected under {names[name]!r}"
+            raise ConfigError(f"data set {spec.where}: row {key!r}: {wanted}, got {value!r:.60}; write it as one text")
+        if _blank(value):
             if spec.blanks == "skip":
                 return None
             hint = 'leave such rows out with Dataset(..., blanks="skip")'
@@ -243,23 +258,56 @@ def _rows(spec: Dataset) -> Iterable[Row]:
 
 def _from_file(path: Path) -> Iterator[Row]:
     kind = path.suffix.lower()
-    if kind == ".parquet":
-        try:
-            from pyarrow import parquet
-        except ImportError:
-            raise ConfigError(f"{path} needs pyarrow: {install('data')}") from None
-        yield from parquet.read_table(path).to_pylist()
-        return
     if kind not in _SUFFIXES:
         raise ConfigError(f"data set file {str(path)!r}: {no_such('kind', kind, _SUFFIXES)}")
-    with path.open(encoding="utf-8", newline="") as file:
+    try:
+        for number, row in enumerate(_parquet(path) if kind == ".parquet" else _written(path, kind), 1):
+            if not isinstance(row, Mapping):
+                raise ValueError(f"row {number} is {row!r:.60}")
+            yield row
+    except ConfigError:
+        raise
+    except (ValueError, OSError) as err:
+        wrong = f"data set {path} cannot be read as {kind[1:]} ({err})"
+        raise ConfigError(f"{wrong}; each row is a question: {_ROW}") from None
+
+
+def _parquet(path: Path) -> Iterable[Any]:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise ConfigError(f"{path} needs pyarrow: {install('data')}") from None
+    found: Iterable[Any] = parquet.read_table(path).to_pylist()
+    return found
+
+
+def _written(path: Path, kind: str) -> Iterator[Any]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         if kind in (".csv", ".tsv"):
-            rows: Iterable[Row] = csv.DictReader(file, delimiter="," if kind == ".csv" else "\t")
-        elif kind == ".json":
-            rows = json.load(file)
+            yield from _delimited(file, "," if kind == ".csv" else "\t")
+        elif kind == ".jsonl":
+            yield from _json_lines(file)
+        elif isinstance(found := json.load(file), list):
+            yield from found
         else:
-            rows = (json.loads(line) for line in file if line.strip())
+            raise ValueError(f"a list of rows expected, got {type(found).__name__}")
+
+
+def _delimited(file: TextIO, mark: str) -> Iterator[Row]:
+    reader: csv.DictReader[str] = csv.DictReader(file, delimiter=mark)
+    try:
+        for row in reader:
+            if None in row:
+                raise csv.Error(f"more columns than the first line; put a text that holds {mark!r} in quotes")
+            yield row
+    except csv.Error as err:
+        raise ValueError(f"line {reader.line_num}: {err}") from None
+
+
+def _json_lines(file: TextIO) -> Iterator[Any]:
+    for number, line in enumerate(file, 1):
         try:
-            yield from rows
-        except (ValueError, csv.Error) as err:
-            raise ConfigError(f"data set {path} is not {kind[1:]} ({err}); each row is a question: {_ROW}") from None
+            if line.strip():
+                yield json.loads(line)
+        except ValueError as err:
+            raise ValueError(f"line {number}: {err}") from None
