@@ -15,8 +15,7 @@ from toolorchestra.envs.domains.source import models_of
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask
-from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN
-from toolorchestra.envs.money.prices import ORCHESTRATOR
+from toolorchestra.envs.money.prices import CHARACTERS_PER_TOKEN, ORCHESTRATOR
 from toolorchestra.envs.tools.question_material import QuestionMaterial
 
 Cut = Callable[[str, int], str]

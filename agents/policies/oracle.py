@@ -24,8 +24,8 @@ from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import Purpose
-from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN, Skill, computed_in, facts_in
-from toolorchestra.envs.money.prices import EXPERT, NANO, REWARDED_ROLES, Tokens, Usage
+from toolorchestra.envs.models.simulated import Skill, computed_in, facts_in
+from toolorchestra.envs.money.prices import CHARACTERS_PER_TOKEN, EXPERT, NANO, REWARDED_ROLES, Tokens, Usage
 from toolorchestra.envs.tools import Offer, Tool
 from toolorchestra.envs.tools.question_material import gathered
 from toolorchestra.envs.tools.search import NOTHING_MISSING

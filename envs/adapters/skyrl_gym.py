@@ -117,9 +117,9 @@ def _told(messages: Sequence[Any]) -> list[Message]:
     ]
 
 
-def register_skyrl_gym(env_class: str = ENV_CLASS) -> None:
+def register_skyrl_gym() -> None:
     """Make `skyrl_gym.make("toolorchestra", extras=...)` work in this process. The same again changes nothing."""
     from skyrl_gym.envs.registration import registry
 
-    if env_class not in registry:
-        skyrl_gym.register(id=env_class, entry_point=ToolOrchestraTextEnv)
+    if ENV_CLASS not in registry:
+        skyrl_gym.register(id=ENV_CLASS, entry_point=ToolOrchestraTextEnv)

@@ -13,6 +13,7 @@ from toolorchestra.envs.base.errors import ConfigError, one_of
 from toolorchestra.envs.base.types import Message, Outcome, build
 from toolorchestra.envs.money.ledger import Ledger
 from toolorchestra.envs.money.prices import (
+    CHARACTERS_PER_TOKEN,
     EXPERT,
     NANO,
     ORCHESTRATOR,
@@ -75,7 +76,6 @@ def values_of(episode: Episode, terms: Sequence[RewardTerm]) -> dict[str, float]
     return made
 
 
-CHARACTERS_PER_TOKEN = 4
 LIMITS: Mapping[str, tuple[str, str]] = {
     "turns": ("max_turns", "a whole number from 1 up"),
     "context_tokens": ("max_context_tokens", "a whole number from 1 up, or None"),

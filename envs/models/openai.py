@@ -33,7 +33,6 @@ from toolorchestra.envs.models.rate_limits import EndpointLimits
 from toolorchestra.envs.models.streamed_reply import ErrorEvent, StreamedReply, Unreadable, take, usage_in
 from toolorchestra.envs.models.usage import COST_HEADER, told_cost, usage_of, used_so_far
 from toolorchestra.envs.models.wire import (
-    CHARACTERS_PER_TOKEN,
     MOST_CORRECTIONS,
     MayPass,
     OutputLimit,
@@ -48,7 +47,7 @@ from toolorchestra.envs.models.wire import (
     retry_after,
     text_of,
 )
-from toolorchestra.envs.money.prices import Tokens, Usage
+from toolorchestra.envs.money.prices import CHARACTERS_PER_TOKEN, Tokens, Usage
 
 TOLD_CHARACTERS = 300
 """Characters of what a server says went wrong."""

@@ -70,10 +70,6 @@ class EndpointLimits:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self.most_in_flight = 0
-        """The most calls that were ever in flight at once."""
-        self.sent = 0
-        self._in_flight = 0
         self._places = Places(endpoint.in_flight)
         self._set = {"requests": _Rate(endpoint.requests_per_minute), "tokens": _Rate(endpoint.tokens_per_minute)}
         self._lock = threading.Lock()
@@ -99,15 +95,9 @@ class EndpointLimits:
                     rate.put_back(amounts[name])
                 self._places.give()
                 raise
-        with self._lock:
-            self.sent += 1
-            self._in_flight += 1
-            self.most_in_flight = max(self.most_in_flight, self._in_flight)
         try:
             yield
         finally:
-            with self._lock:
-                self._in_flight -= 1
             self._places.give()
 
     def _rates(self, model: str) -> list[tuple[str, _Rate]]:

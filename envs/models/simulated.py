@@ -39,7 +39,7 @@ from toolorchestra.envs.base.answer_grading import is_right
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.models import ChatRequest, Completion, Purpose
-from toolorchestra.envs.money.prices import Tokens, Usage
+from toolorchestra.envs.money.prices import CHARACTERS_PER_TOKEN, Tokens, Usage
 
 PACKAGED = ("2026-11",)
 """Experts that come with the package, by name."""
@@ -48,7 +48,6 @@ FLOOR = 0.02
 MISLED = 0.4
 """Factor on the chance of being right when the computed results in view are all wrong."""
 RESULT_MARK = "Output:"
-CHARACTERS_PER_TOKEN = 4
 REFUSAL = "I cannot help with this request."
 _SHARE_REASONING = 0.8
 _WORD = re.compile(r"\w+")

@@ -7,8 +7,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.models.streamed_reply import INPUT, OUTPUT, SUMMED, StreamedReply, count_in, usage_in
-from toolorchestra.envs.models.wire import CHARACTERS_PER_TOKEN, Sent
-from toolorchestra.envs.money.prices import MOST_USD, NANO, Tokens
+from toolorchestra.envs.models.wire import Sent
+from toolorchestra.envs.money.prices import CHARACTERS_PER_TOKEN, MOST_USD, NANO, Tokens
 
 CHARACTERS_OF_THE_LONGEST_TOKEN = 200
 """More text than this for each token that is said to be used cannot be true: the longest tokens are rows of blanks."""

@@ -19,8 +19,8 @@ from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.endpoints import Endpoint, Served
 from toolorchestra.envs.models.streamed_reply import Unreadable
+from toolorchestra.envs.money.prices import CHARACTERS_PER_TOKEN
 
-CHARACTERS_PER_TOKEN = 4
 REPLY_CHARACTERS = 200_000
 """Characters of a reply; a longer one keeps its end, where answers stand."""
 TEMPLATE_TOKENS = 1_024

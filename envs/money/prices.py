@@ -42,6 +42,8 @@ class Tokens(NamedTuple):
 
 
 NO_TOKENS = Tokens()
+CHARACTERS_PER_TOKEN = 4
+"""An estimate, where nobody has counted them; simulated models count so."""
 
 
 def _without_none(row: Any) -> str:

@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
 
+SEARCH_ITEM, EXTRACT_ITEM = "tavily/search", "tavily/extract"
+"""The rows of the price sheet for a search of the web and for each page read."""
 PATIENCE_SECONDS = 120.0
 """The longest that a search on this machine may take."""
 

@@ -17,13 +17,12 @@ from toolorchestra.envs.base.errors import ConfigError, ToolError, WrongSetting
 from toolorchestra.envs.base.http_client import HttpPoster
 from toolorchestra.envs.base.secrets import key_in
 from toolorchestra.envs.money.ledger import Bill
-from toolorchestra.envs.money.prices import TOOL, Tokens, Usage
+from toolorchestra.envs.money.prices import CHARACTERS_PER_TOKEN, TOOL, Tokens, Usage
 from toolorchestra.envs.retrieval.remote import RequestRefused, asked, patience
 
 Vectors = NDArray[np.float32]
 BATCH = 64
 """Texts of one request. A server that takes fewer says so, and is sent fewer from then on."""
-CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import TOOL, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import Hold
-from toolorchestra.envs.retrieval import Hit, Retriever, items_of
+from toolorchestra.envs.retrieval import EXTRACT_ITEM, SEARCH_ITEM, Hit, Retriever, items_of
 
 T = TypeVar("T")
 TOKEN_ENV = "TOOLORCHESTRA_INDEX_TOKEN"
@@ -244,7 +244,6 @@ def _bills_in(health: str) -> tuple[str, ...]:
 # -- web search by Tavily: one search, then the text of the pages found. Billed by the piece, on the price sheet -------
 
 
-SEARCH_ITEM, EXTRACT_ITEM = "tavily/search", "tavily/extract"
 SHORTEST_PAGE = 100
 """Characters; a shorter page is an error message or a cookie notice."""
 _PAGES_AT_ONCE = 20

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.prices import TOOL, Usage
-from toolorchestra.envs.retrieval import CachedHits, Retriever, items_of
+from toolorchestra.envs.retrieval import EXTRACT_ITEM, SEARCH_ITEM, CachedHits, Retriever, items_of
 from toolorchestra.envs.tools import ToolContext, ToolResult
 from toolorchestra.envs.tools.question_material import Experts, QuestionMaterial
 
@@ -20,7 +20,6 @@ _WRITE_QUERY = (
 )
 
 
-SEARCHED, EXTRACTED = "tavily/search", "tavily/extract"
 NOTHING_NEW = "No new documents"
 NOTHING_MISSING = "Nothing further to look up."
 
@@ -87,10 +86,10 @@ class Search:
 class WebSearch(Search):
     """A search billed by the piece: one search, and each page read."""
 
-    items = (SEARCHED, EXTRACTED)
+    items = (SEARCH_ITEM, EXTRACT_ITEM)
 
     def __init__(self, retriever: Retriever, settings: SearchSettings, seconds: float) -> None:
         self.retriever, self.settings, self.seconds = retriever, settings, seconds
 
     def _usages(self, pages: int) -> tuple[Usage, ...]:
-        return (Usage(SEARCHED, TOOL, units=1, seconds=self.seconds), Usage(EXTRACTED, TOOL, units=pages))
+        return (Usage(SEARCH_ITEM, TOOL, units=1, seconds=self.seconds), Usage(EXTRACT_ITEM, TOOL, units=pages))

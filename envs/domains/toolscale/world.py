@@ -21,8 +21,7 @@ from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.domains.toolscale.user import GREETING, Mood, SqlModelUser, SqlScriptedUser, SqlUserReply
 from toolorchestra.envs.domains.world import MESSAGE, World
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ask
-from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN
-from toolorchestra.envs.money.prices import PriceSheet, Tokens, Usage, offer_line
+from toolorchestra.envs.money.prices import CHARACTERS_PER_TOKEN, PriceSheet, Tokens, Usage, offer_line
 from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.backends import deadline
 

@@ -69,7 +69,6 @@ def test_a_call_that_is_given_up_unsent_uses_up_no_rate_and_no_place() -> None:
         return await sent(limits, 0.2 * PER_SECOND)
 
     assert asyncio.run(several()) < 1.0
-    assert limits.sent == 2
 
 
 def test_a_place_that_comes_at_the_moment_of_a_cancellation_is_not_lost() -> None:
@@ -82,9 +81,9 @@ def test_a_place_that_comes_at_the_moment_of_a_cancellation_is_not_lost() -> Non
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         await sent(limits, 0, queue_seconds=5)
+        assert waiting.cancelled()
 
     asyncio.run(cancelled())
-    assert limits.sent == 2
 
 
 def test_a_rate_that_the_server_tells_is_kept_to() -> None:

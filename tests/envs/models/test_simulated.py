@@ -28,13 +28,13 @@ from toolorchestra.envs.domains.frames.source import FramesSource
 from toolorchestra.envs.domains.hle.source import HleSource
 from toolorchestra.envs.models import ChatRequest, Completion, Purpose
 from toolorchestra.envs.models.simulated import (
-    CHARACTERS_PER_TOKEN,
     DEFAULT,
     RESULT_MARK,
     SimulatedModels,
     load_experts,
     packaged,
 )
+from toolorchestra.envs.money.prices import CHARACTERS_PER_TOKEN
 
 DRAWS = 200
 """Attempts on each question: only the attempt's number differs, so they are independent draws of one chance."""

@@ -19,8 +19,8 @@ from toolorchestra.envs.money.journal import JOURNAL, SpendJournal
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import NANO, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.retrieval import Hit
-from toolorchestra.envs.retrieval.remote import SEARCH_ITEM, Service, Tavily
+from toolorchestra.envs.retrieval import SEARCH_ITEM, Hit
+from toolorchestra.envs.retrieval.remote import Service, Tavily
 from toolorchestra.envs.tools.backends import Backing, read
 
 CANARY = "tvly-canary-3d"
