@@ -17,13 +17,29 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _RAISED = re.compile("[⁰¹²³⁴-⁹⁺⁻]+")
+_LETTER = r"(?<![^\W\d_])[^\W\d_](?![^\W\d_])"
 _MEANT = re.compile(
-    r"[+/^=<>±×÷#]"
+    r"[/^#%°♭⌈⌉⌊⌋⟨⟩‖]"
     r"|(?<=\w)\*(?=\w)"  # not Markdown's
-    r"|(?<![\w)\]}])-(?=[\w.({\[\\])"  # a sign, no hyphen or dash
+    rf"|(?:(?<=[\d)])|(?<={_LETTER}))!+|(?<!\w)!(?=[\w(=])"  # n! and !p, not "Paris!"
+    rf"|(?<=(?<!'){_LETTER})'+(?!'*\s*\w)"  # f'(x), not "O'Brien", "Guns N' Roses" or 'A'
+    r"|(?<!\\)(?:[(\[]|(?<!^\w)[)\]])"  # not LaTeX's, nor that of "b) Paris"
+    r"|(?<![\w)\]}])-(?=[^\s-])"  # a sign, no hyphen or dash
+    rf"|-(?=[(\[])|(?<=[)\]])-(?=\d|{_LETTER})"
+    rf"|(?:(?<=[\d)\]!'|] )|(?<={_LETTER} ))-(?= )"  # x - 1, not "Paris - France"
+    rf"|(?<= )-(?= (?:[\d(\[|√-]|{_LETTER}))"
     r"|(?<![^\W\d])\.(?=\d)"  # a decimal point, not that of "No.5"
 )
-"""What is more than punctuation in a text: x+1 is not x-1, nor -5 m 5 m."""
+"""What is more than punctuation in a text, beside the signs of mathematics and money: x+1 is not x-1, nor -5 m 5 m, nor
+[0,1) (0,1]. Where it may be either, it is meant: the judge tells, where there is one."""
+_SIGNS = ("Sm", "Sc")
+"""Unicode's categories of mathematical signs and of currencies."""
+_ONE_SIGN = str.maketrans("’′–", "''-")
+_BRACKETED = re.compile(r"(?<![-/^√'\\])(?<![-/^√'] )(?:\([^()\[\]]*\)|\[[^()\[\]]*\])(?![\w^(\[!'])")
+_PROSE = re.compile(r"[\w\s.,;:'\"“”&]*")
+_THOUSANDS = re.compile(r"(?<![\d,.(\[])[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)")
+_INITIAL = re.compile(r"\b([^\W\d_])\.\s?(?=[^\W\d_]\.)")
+_HYPHEN = re.compile(r"(?<=\w)[-−–](?=\w)")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _LEAD = re.compile(r"^(?:the\s+)?(?:final\s+)?answer\s*(?:is\b\s*[:=]?|[:=])\s*", re.IGNORECASE)
 _BOLD = re.compile(r"(?<![\w)*])\*\*(?!\s)([^*\n]+)(?<!\s)\*\*(?![\w(*])")
@@ -63,8 +79,9 @@ def is_right(answer: Answer, given: str) -> bool:
         return any(_quasi(text, given) for text in accepted)
     if answer.kind == "number":
         return any(_same_number(text, given, answer) for text in accepted)
-    shape = _plain if answer.kind == "text" else _compact
-    return shape(given) in {shape(text) for text in accepted}
+    if answer.kind == "text":
+        return any(not _readings(text).isdisjoint(_readings(given)) for text in accepted)
+    return _compact(given) in {_compact(text) for text in accepted}
 
 
 def _same_number(reference: str, given: str, answer: Answer) -> bool:
@@ -105,13 +122,29 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFKC", _RAISED.sub(lambda found: f"^{found[0]}", text)).replace("−", "-")
 
 
+def _readings(text: str) -> set[str]:
+    """What a text may be equal to: as it stands, and with 1,000 as 1000, U.S.A. as USA and x-1 as x - 1."""
+    joined = _INITIAL.sub(r"\1", _THOUSANDS.sub(lambda found: found[0].replace(",", ""), text))
+    return {_plain(one) for one in {text, _HYPHEN.sub(" - ", joined)}}
+
+
 def _plain(text: str) -> str:
-    folded = "".join(c for c in _folded(text).casefold() if not unicodedata.combining(c))
-    meant = {found.start() for found in _MEANT.finditer(folded)}
+    folded = "".join(c for c in _folded(text).casefold() if not unicodedata.combining(c)).translate(_ONE_SIGN)
+    folded = _BRACKETED.sub(_unbracketed, " ".join(folded.split()))
+    meant = {at for found in _MEANT.finditer(folded) for at in range(*found.span())}
+    meant |= {at for at, c in enumerate(folded) if unicodedata.category(c) in _SIGNS and c != "$"}  # LaTeX's
     spaced = (f" {c} " if at in meant else c if c.isalnum() else " " for at, c in enumerate(folded))
     words = "".join(spaced)
     # An answer that is nothing but an article or a mark ("A", "+") is kept: all of those would be equal.
     return " ".join(_ARTICLES.sub(" ", words).split()) or words.strip() or folded.strip()
+
+
+def _unbracketed(found: re.Match[str]) -> str:
+    """Brackets mean nothing around one word, or around prose: it begins and ends with words that are no operands."""
+    inner = found[0][1:-1]
+    words = _BETWEEN.sub(" ", inner).split()
+    said = all(len(word) > 1 and not any(map(str.isdigit, word)) for word in words[:1] + words[-1:])
+    return f" {inner}" if _PROSE.fullmatch(inner) and (len(words) == 1 or said) else found[0]
 
 
 def _compact(text: str) -> str:

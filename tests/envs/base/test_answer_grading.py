@@ -56,6 +56,23 @@ RIGHT_TEXTS: list[tuple[Answer, list[str]]] = [
     (Answer("-5 m"), ["−5 m."]),
     (Answer("10⁻⁵ mol"), ["$10^{-5}$ mol"]),
     (Answer("1990-1995"), ["1990–1995"]),
+    (Answer("Paris"), ["Paris!", "(Paris)", "[Paris]", "- Paris"]),
+    (Answer("Mona Lisa"), ["the 'Mona Lisa'", "“Mona Lisa”", "Mona-Lisa", "Mona - Lisa"]),
+    (Answer("A"), ["(A)", "A)", "'A'", "[A]."]),
+    (Answer("B. Paris"), ["b) Paris", "(B) Paris"]),
+    (Answer("Paris, France"), ["Paris (France)", "(Paris, France)", "Paris - France"]),
+    (Answer("Anna Berg, 1990"), ["Anna Berg (1990)"]),
+    (Answer("Guns N' Roses"), ["guns n’ roses", "Guns N Roses"]),
+    (Answer("1,000"), ["1000", "$1,000"]),
+    (Answer("12345678.5"), ["12,345,678.5"]),
+    (Answer("100, 200, 300"), ["100,200,300"]),
+    (Answer("U.S.A."), ["USA", "U. S. A."]),
+    (Answer("J.K. Rowling"), ["JK Rowling", "J. K. Rowling", "J K Rowling"]),
+    (Answer("x - 1"), ["x-1", "x−1", "x – 1", r"\(x-1\)"]),
+    (Answer("f'(x)"), ["f′(x)", "f’( x )"]),
+    (Answer("[0,1)"), ["[ 0, 1 )"]),
+    (Answer("iron(III) oxide"), ["Iron (III) oxide"]),
+    (Answer("B-52"), ["B 52"]),
     (Answer("3, 1, 2", "exact"), ["3,1,2"]),
     (Answer("x+y", "exact", aliases=("y+x",)), ["y + x"]),
 ]
@@ -102,6 +119,23 @@ WRONG_TEXTS: list[tuple[Answer, list[str]]] = [
     (Answer("3,1,2", "exact"), ["312"]),
     (Answer("the abc", "exact"), ["abc"]),
 ]
+OPPOSITE = (
+    "√2|2", "x ≤ 5|x ≥ 5", "A ∩ B|A ∪ B", "∀x P(x)|∃x P(x)", "¬p|p", "5!|5", "n! - 1|n - 1", "!p|p", "x != 5|x = 5",
+    "[0,1)|(0,1]", "[0,1)|[0,1]", "(0, 1)|0, 1", "(1,234)|1234", "x ∈ S|x ∉ S", "p ∧ q|p ∨ q", "p → q|p ← q", "∞|-∞",
+    "1 - x|1 x", "sin x - cos x|sin x cos x", "x – 1|x 1", "–5 m|5 m", "f'(x)|f(x)", "f''(x)|f'(x)", "C'|C", "⌊x⌋|⌈x⌉",
+    "(x+1)/2|x+1/2", "1/(2x)|1/2x", "(-1)^n|-1^n", "(ab)²|ab²", "(ab)!|ab!", "a - (b - c)|a - b - c", "x-(y)|x(y)",
+    "(x+1)-(y+2)|(x+1)(y+2)", "(x+1)-y|(x+1)y", "(1 2)(3 4)|(1 2 3 4)", "50%|50", "€5|$5", "B♭|B", "3,5|35",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("pair", [*(pair.split("|") for pair in OPPOSITE), ["|x|", "x"]], ids="~".join)
+def test_signs_of_mathematics_are_no_punctuation(pair: list[str]) -> None:
+    one, other = pair
+    assert is_right(Answer(one), one)
+    assert not is_right(Answer(one), other)
+    assert not is_right(Answer(other), one)
+
+
 WRONG_NUMBERS: list[tuple[Answer, list[str]]] = [
     (number("42"), ["", "42.0000001", "x = 42", "**42** or **43**", "42 or 43", "41-42", "42%", "42/0", "42^1", "nan"]),
     (number("314"), ["3,14"]),
@@ -172,6 +206,11 @@ HOSTILE: dict[str, str] = {
     "digits that unfold": "⑳" * 5_000,
     "letters that unfold": "ﷺ" * 100_000,
     "many groups": "1" + ",000" * 300_000,
+    "many brackets": "(" * 500_000,
+    "many words in brackets": "(" + "aa " * 500_000,
+    "many initials": "a." * 500_000,
+    "many quotes": "a" + "'" * 500_000,
+    "many calls": "n!" * 500_000,
     "many slashes": "1/" * 500_000,
     "many blanks after the": "the" + " " * 1_000_000 + "final" + " " * 1_000_000,
     "many closed boxes": r"\boxed{1}" * 100_000,
