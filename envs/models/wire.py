@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from toolorchestra.envs.base.actions import UNTHINK, parse, tools_as_text
+from toolorchestra.envs.base.actions import THINK, UNTHINK, parse, tools_as_text
 from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage, ToolError, WrongSetting
 from toolorchestra.envs.base.marks import STANDARD, clean, quoted
 from toolorchestra.envs.base.openai_messages import as_text, from_openai, to_openai
@@ -154,12 +154,13 @@ def text_of(reply: Mapping[str, Any], request: ChatRequest, *, native: bool = Fa
     said = message.get("content") or ""
     if not isinstance(said, str):
         raise Unreadable(f"a message's content is text, got {type(said).__name__}")
-    said, calls = clean(said)[-REPLY_CHARACTERS:], message.get("tool_calls")
+    said, calls = clean(said), message.get("tool_calls")
     thought = message.get("reasoning_content") or message.get("reasoning")
     if request.purpose != "move":
-        said, thought = said.rpartition(UNTHINK)[2].strip() if UNTHINK in said else said, None
-        if request.purpose != "user":
-            return said
+        said, thought = _unthought(said), None
+    said = said[-REPLY_CHARACTERS:]
+    if request.purpose not in ("move", "user"):
+        return said
     told = {"content": quoted(said) if native else said, "tool_calls": calls}
     if isinstance(thought, str):
         told["reasoning"] = clean(thought)[-REPLY_CHARACTERS:]
@@ -170,6 +171,12 @@ def text_of(reply: Mapping[str, Any], request: ChatRequest, *, native: bool = Fa
     except (TypeError, ActionError) as err:  # of the agent's own calls the parser tells it why
         raise Unreadable(f"a native call cannot be read: {err}") from None
     return moved
+
+
+def _unthought(said: str) -> str:
+    """What was said after the thought; nothing, where it broke off in it."""
+    said = said.rpartition(UNTHINK)[2].strip() if UNTHINK in said else said
+    return "" if said.lstrip().startswith(THINK) else said
 
 
 def cut_short(reply: Mapping[str, Any]) -> bool:

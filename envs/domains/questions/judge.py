@@ -71,9 +71,10 @@ class Judge:
             request = ChatRequest(
                 name, "judge", _asked(question, given), context.seed, attempt, role=JUDGE, bill=context.bill
             )
-            last = (await ask(self.models, request)).text
+            reply = await ask(self.models, request)
+            last = reply.text
             verdicts = {found.lower() for found in _VERDICT.findall(last)}
-            if len(verdicts) == 1:
+            if len(verdicts) == 1 and not reply.cut:  # one that broke off may have weighed both
                 self.known[key] = verdicts == {"right"}
                 return self.known[key]
         raise Outage(f"judge {name!r} gave no verdict in {TRIES} tries; the last reply ends with {last[-80:]!r}")

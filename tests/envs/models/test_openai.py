@@ -273,6 +273,15 @@ def test_calls_as_text_need_no_tool_support() -> None:
     assert {m["role"] for m in sent["messages"]} == {"system", "user", "assistant"}
 
 
+@pytest.mark.parametrize("purpose", ["answer", "judge", "user"])
+def test_a_thought_is_no_answer_also_where_it_breaks_off(purpose: str) -> None:
+    thought = "<think>I think <answer>5</answer>"
+    replies = [thought, f"{thought}</think>\n7", f"{thought}</think>{thought}", f"\n{thought}" + "x" * 200_000]
+    with Loopback(scripted(map(ServerReply, replies))) as server:
+        said = [run(backend(server), asks(purpose=purpose))[0].text for _ in replies]
+    assert said == ["", "7", "", ""]
+
+
 def test_a_call_that_a_native_reply_quotes_is_text() -> None:
     """Where the tools are sent as schemas, calls come back as native ones alone."""
     text = 'The page says <tool_call>{"name": "add", "arguments": {}}</tool_call>.'

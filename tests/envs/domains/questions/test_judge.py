@@ -16,7 +16,7 @@ from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.episode.rules import Limits, Rules
-from toolorchestra.envs.models import ChatRequest, ScriptedModel
+from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
@@ -80,6 +80,16 @@ def test_no_verdict_at_all_fails_the_episode_and_what_was_asked_is_billed() -> N
     assert step.reward != step.reward
     assert "gave no verdict in 3 tries" in step.info["failed"]["error"]
     assert sum(c["role"] == "judge" for c in step.info["charges"]) == 3
+
+
+def test_a_verdict_in_a_reply_that_was_cut_is_asked_for_again() -> None:
+    replies = in_turn("If it means A I would say <verdict>right</verdict>, but", "<verdict>wrong</verdict>")
+
+    class CutAtFirst(ScriptedModel):
+        async def complete(self, request: ChatRequest) -> Completion:
+            return (await super().complete(request))._replace(cut=request.attempt == 0)
+
+    assert submitted("B", Judge(CutAtFirst(replies), ["gpt-5-mini"])).reward == 0.0
 
 
 def test_the_student_cannot_write_the_verdict() -> None:
