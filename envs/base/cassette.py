@@ -7,21 +7,23 @@ follows from the usage by whichever price sheet bills it.
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal
 
-from toolorchestra.envs.base.answer_store import AnswerStore
+from toolorchestra.envs.base.answer_store import AnswerStore, Row, digest
 from toolorchestra.envs.base.errors import ConfigError, no_such
 
 Mode = Literal["record", "replay", "cache"]
 MODES = ("record", "replay", "cache")
 PAYER: ContextVar[str] = ContextVar("payer", default="")
-"""The player: a trial of a run that can be broken off and resumed. What a trial asked before it was broken off it paid,
-so when it is played again it pays the same, once, though the cache answers."""
+"""The player: RUN|TRIAL, of a run that can be broken off and resumed. What a trial asked before it was broken off it
+paid, so when it is played again it pays the same, once, though the cache answers."""
 _LOOKED_AT = 200
 """Recorded requests that a miss is compared with."""
 
@@ -41,7 +43,9 @@ class Cassette(AnswerStore):
         if mode not in MODES:
             raise ConfigError(no_such("cassette mode", mode, MODES))
         self.mode = mode
-        self._taken: dict[str, int] = {}
+        self._taken: Counter[int] = Counter()
+        self.numbers = itertools.count()
+        """Numbers of the requests of a recording, in the order in which they go out."""
         self._asked: dict[str, Future[None]] = {}
         there = Path(path).is_file()
         if mode == "replay" and not there:
@@ -52,6 +56,8 @@ class Cassette(AnswerStore):
         if mode == "record" and there and Path(path).stat().st_size:
             raise ConfigError(f"cassette {str(path)!r} exists; replay it, remove it, or record another")
         super().__init__(path)
+        for rows in self.rows.values():
+            rows.sort(key=lambda row: row["number"] if isinstance(row.get("number"), int) else 0)
         self._owed = {
             (row["payer"], key) for key, rows in self.rows.items() for row in rows if isinstance(row.get("payer"), str)
         }
@@ -83,19 +89,32 @@ class Cassette(AnswerStore):
             mine = self._asked.pop(key)
         mine.set_result(None)
 
-    def next(self, key: str) -> Mapping[str, Any] | None:
-        """The recording of a request that may come again and be answered differently: in order, then from the start."""
+    def next(self, key: str, settings: str) -> Mapping[str, Any] | None:
+        """The recording of a request that may come again and be answered differently: of the same settings and the
+        same trial, where there is one; in order, then from the start."""
+        trial = _trial(PAYER.get())
         with self.lock:
-            rows = self.rows.get(key)
+            rows = self.rows.get(key, [])
+            rows = [row for row in rows if row.get("settings", "") == settings] or rows
+            rows = [row for row in rows if _trial(row.get("payer")) == trial] or rows
             if not rows:
                 return None
-            at = self._taken.get(key, 0)
-            self._taken[key] = at + 1
-            return rows[at % len(rows)]
+            row = min(rows, key=lambda row: self._taken[id(row)])
+            self._taken[id(row)] += 1
+            return row
 
-    def keep(self, kind: str, key: str, request: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
-        """Keep what came of a request."""
-        row = {"kind": kind, "key": key, "request": request, "reply": reply}
+    def place(self, key: str, beside: Mapping[str, Any]) -> str:
+        """What recordings of a request are found by: in a cache also by its settings and by who answers."""
+        apart = [beside.get("settings", ""), beside.get("source", "")]
+        return digest(key, *apart) if self.mode == "cache" and any(apart) else key
+
+    def _take(self, row: Row) -> None:
+        self.check(row)
+        self.rows.setdefault(self.place(row["key"], row), []).append(row)
+
+    def keep(self, kind: str, key: str, request: Mapping[str, Any], reply: Mapping[str, Any], **beside: object) -> None:
+        """Keep what came of a request, and what the row says beside it."""
+        row = {"kind": kind, "key": key, "request": request, "reply": reply, **beside}
         if payer := PAYER.get():
             row["payer"] = payer
         self.add(row)
@@ -127,6 +146,11 @@ class Cassette(AnswerStore):
             f"{start}; the nearest recorded one is {share:.0%} alike and differs in {', '.join(parts)}: "
             f"{part} has {here[lead : at + 40]!r}, recorded was {there[lead : at + 40]!r}"
         )
+
+
+def _trial(payer: object) -> str:
+    """The payer without its run: a replay is another run."""
+    return payer.partition("|")[2] if isinstance(payer, str) else ""
 
 
 def _flat(request: Mapping[str, Any]) -> dict[str, str]:

@@ -50,6 +50,8 @@ class ChatRequest:
     """Pictures, as `data:` URLs, that go with the first message of the user."""
     stream: bool = False
     """Whether the reply comes in pieces, as it is made, where the endpoint file says neither."""
+    formerly: ChatRequest | None = field(default=None, compare=False, repr=False)
+    """The same as an earlier version asked it. A replay that has no recording of this request takes one of that."""
 
 
 class ContextLimits(NamedTuple):

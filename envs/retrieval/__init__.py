@@ -38,3 +38,9 @@ class Retriever(Protocol):
 def items_of(retriever: object) -> tuple[str, ...]:
     """The rows of the price sheet that a retriever books what it used under; none of one that books nothing."""
     return tuple(getattr(retriever, "items", ()))
+
+
+def source_of(retriever: object) -> str:
+    """Digest of what a retriever searches, and how; "" of one that does not say."""
+    source = getattr(retriever, "source", "")
+    return source if isinstance(source, str) else ""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
+from toolorchestra.envs.base.answer_store import digest
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import Hit
@@ -67,6 +68,11 @@ class Bm25:
     @cached_property
     def _index(self) -> Any:
         return indexed(self.passages) if self._loaded is None else self._loaded
+
+    @cached_property
+    def source(self) -> str:
+        """Digest of what it searches."""
+        return digest("bm25", self.passages.digest if isinstance(self.passages, Passages) else self.passages)
 
     def find(self, query: str, top_k: int) -> list[Hit]:
         """The best passages that share a term with the query, best first."""

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from toolorchestra.envs.base.answer_store import digest
 from toolorchestra.envs.base.errors import ConfigError, install
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import PATIENCE_SECONDS, Hit
@@ -258,6 +259,7 @@ class Dense:
             raise ConfigError(f"index {str(folder)!r} holds {self._index.ntotal} vectors for {len(passages)} passages")
         self._served, self._model = served, None if served is None else self._checked(served)
         self._prompt = manifest.settings.get("query_prompt", "")
+        self.source = digest("dense", passages.digest, manifest.settings)
         self._batches = _Batches(self._find)
         self.items = (served.name,) if served is not None else ()
         self.patience_seconds = served.patience_seconds if served is not None else PATIENCE_SECONDS

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from toolorchestra.envs.base.answer_store import digest
 from toolorchestra.envs.base.errors import ConfigError, one_of
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
-from toolorchestra.envs.retrieval import PATIENCE_SECONDS, Hit, Retriever, dense, items_of
+from toolorchestra.envs.retrieval import PATIENCE_SECONDS, Hit, Retriever, dense, items_of, source_of
 from toolorchestra.envs.retrieval.bm25 import Bm25, indexed, library
 from toolorchestra.envs.retrieval.corpus import MANIFEST, Manifest, Passages, write_passages
 from toolorchestra.envs.retrieval.embeddings import ServedEmbedder
@@ -236,6 +237,7 @@ class Hybrid:
         self.retrievers = tuple(retrievers)
         self.suspends = any(r.suspends for r in self.retrievers)
         self.items = tuple(item for r in self.retrievers for item in items_of(r))
+        self.source = digest("hybrid", [source_of(r) for r in self.retrievers])
         self.patience_seconds = max(getattr(r, "patience_seconds", PATIENCE_SECONDS) for r in self.retrievers)
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:

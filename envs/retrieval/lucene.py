@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.envs.base.answer_store import digest
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import Hit
@@ -106,6 +107,7 @@ class Lucene:
 
     def __init__(self, folder: Path, passages: Passages) -> None:
         self.passages = passages
+        self.source = digest("lucene", passages.digest)
         self._searcher = _searcher_class()(str(folder / FOLDER))
         self._lock = threading.Lock()
 

@@ -26,7 +26,7 @@ from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import TOOL, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import Hold
-from toolorchestra.envs.retrieval import EXTRACT_ITEM, SEARCH_ITEM, Hit, Retriever, items_of
+from toolorchestra.envs.retrieval import EXTRACT_ITEM, SEARCH_ITEM, Hit, Retriever, items_of, source_of
 
 T = TypeVar("T")
 TOKEN_ENV = "TOOLORCHESTRA_INDEX_TOKEN"
@@ -145,7 +145,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/health":
-            self._say(200, {"status": "ok", "bills": list(items_of(self.server.retriever))})
+            self._say(200, {"status": "ok", "bills": list(items_of(self.server.retriever)),
+                            "source": source_of(self.server.retriever)})  # fmt: skip
         else:
             self._say(404, {"error": "GET /health or POST /search"})
 
@@ -206,7 +207,11 @@ class Remote:
             told = f"{found.status or 'no answer'}: {found.text[:200]}"
             line = "toolorchestra index serve FOLDER --port PORT"
             raise ConfigError(f"no index server at {self.url} ({told}); start one: {line}")
-        self.items = _bills_in(found.text)
+        health = _read_health(found.text)
+        bills = health.get("bills")
+        self.items = tuple(item for item in bills if isinstance(item, str)) if isinstance(bills, list) else ()
+        """The rows of the price sheet that a search can bill; none of a server that does not say."""
+        self.source = health.get("source")
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """The passages that the server finds for a query. What it used for them is booked here, also for a search that
@@ -232,13 +237,13 @@ class Remote:
             raise Outage(f"the index server at {self.url} refuses a search: {err}") from None
 
 
-def _bills_in(health: str) -> tuple[str, ...]:
-    """The rows of the price sheet that a search of a served index can bill; none of one that does not say."""
+def _read_health(text: str) -> Mapping[str, Any]:
+    """What a served index says of itself; nothing where that cannot be read."""
     try:
-        bills = json.loads(health)["bills"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return ()
-    return tuple(item for item in bills if isinstance(item, str)) if isinstance(bills, list) else ()
+        health = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return health if isinstance(health, Mapping) else {}
 
 
 # -- web search by Tavily: one search, then the text of the pages found. Billed by the piece, on the price sheet -------

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.answer_store import digest
@@ -31,7 +31,7 @@ from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.models.simulated import SimulatedModels
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import Usage
-from toolorchestra.envs.retrieval import CachedHits, Hit, Retriever, items_of
+from toolorchestra.envs.retrieval import CachedHits, Hit, Retriever, items_of, source_of
 from toolorchestra.envs.sandbox import Execution, Interpreter
 
 _ABOUT = "about"
@@ -51,26 +51,46 @@ class RecordedReply:
     message: str = ""
 
 
+class TapedRequest(NamedTuple):
+    """A request as a tape knows it."""
+
+    asked: Mapping[str, Any]
+    varies: bool = False
+    """Whether the same request may be answered differently."""
+    settings: str = ""
+    """Digest of what else was sent. A replay prefers a recording of the same, but a price sheet may bill what was
+    recorded under another."""
+    source: str = ""
+    """Digest of who answers. It tells a cache's rows apart, and no replay's, which may have nothing behind it."""
+    formerly: Mapping[str, Any] | None = None
+    """The same as an earlier version asked it, for recordings of that."""
+
+    @property
+    def beside(self) -> dict[str, Any]:
+        """What its row says beside it."""
+        told = {"settings": self.settings, "source": self.source}
+        return {name: value for name, value in told.items() if value}
+
+
 class Tape:
     """One kind of request over a cassette."""
 
     def __init__(self, kind: str, cassette: Cassette, suspends: bool = False) -> None:
         self.kind, self.cassette, self.suspends = kind, cassette, suspends
 
-    async def play(
-        self, shape: type[Kept], request: Mapping[str, Any], live: Live[Kept], bill: Bill, *, varies: bool
-    ) -> tuple[Kept, bool]:
-        """The reply, and whether it comes from a cache. `varies`: the same request may be answered differently. What a
-        live call books on `bill`, a part of its caller's, is recorded with it; what a replayed one booked is booked
-        there again."""
-        key = digest(self.kind, request)
+    async def play(self, shape: type[Kept], request: TapedRequest, live: Live[Kept], bill: Bill) -> tuple[Kept, bool]:
+        """The reply, and whether it comes from a cache. What a live call books on `bill`, a part of its caller's, is
+        recorded with it; what a replayed one booked is booked there again."""
         if self.cassette.mode == "replay":
-            row = self.cassette.next(key) if varies else self.cassette.first(key)
+            row = self._recorded(request, request.asked)
+            if row is None and request.formerly is not None:
+                row = self._recorded(request, request.formerly)
             if row is None:
-                raise self.cassette.miss(self.kind, request)
+                raise self.cassette.miss(self.kind, request.asked)
             return self._again(shape, row["reply"], bill), False
-        if varies and self.cassette.mode == "record":
-            return await self._fresh(key, request, live, bill), False
+        if request.varies and self.cassette.mode == "record":
+            return await self._fresh(request, live, bill), False
+        key = self.cassette.place(digest(self.kind, request.asked), request.beside)
         while (known := self.cassette.claim(key)) is not None:
             if not isinstance(known, Future):
                 cached = self.cassette.mode == "cache" and not self.cassette.owes(key)
@@ -80,20 +100,27 @@ class Tape:
             else:
                 known.result()
         try:
-            return await self._fresh(key, request, live, bill), False
+            return await self._fresh(request, live, bill), False
         finally:
             self.cassette.release(key)
 
-    async def _fresh(self, key: str, request: Mapping[str, Any], live: Live[Kept], bill: Bill) -> Kept:
+    def _recorded(self, request: TapedRequest, asked: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        key = digest(self.kind, asked)
+        return self.cassette.next(key, request.settings) if request.varies else self.cassette.first(key)
+
+    async def _fresh(self, request: TapedRequest, live: Live[Kept], bill: Bill) -> Kept:
+        key, beside = digest(self.kind, request.asked), request.beside
+        if self.cassette.mode == "record":
+            beside["number"] = next(self.cassette.numbers)  # replies come in another order than requests went out
         try:
             made = await live()
         except (ToolError, Outage) as err:
             if self.cassette.mode == "record":
                 error = {"error": type(err).__name__, "message": str(err), **_booked_on(bill)}
-                self.cassette.keep(self.kind, key, request, error)
+                self.cassette.keep(self.kind, key, request.asked, error, **beside)
             raise
         said = {name: part for name, part in asdict(made).items() if part or name not in _LEFT_OUT}
-        self.cassette.keep(self.kind, key, request, {**said, **_booked_on(bill)})
+        self.cassette.keep(self.kind, key, request.asked, {**said, **_booked_on(bill)}, **beside)
         return made
 
     def _again(self, shape: type[Kept], reply: Mapping[str, Any], bill: Bill) -> Kept:
@@ -183,13 +210,6 @@ class RecordedModels:
 
     async def complete(self, request: ChatRequest) -> Completion:
         """The model's reply: the recorded one if this was asked before, else the live one, which is then recorded."""
-        asked = {
-            "model": request.model, "purpose": request.purpose, "role": request.role, "seed": request.seed,
-            "attempt": request.attempt, "messages": [dict(m) for m in request.messages],
-            "tools": [t["function"]["name"] for t in request.tools],
-        }  # fmt: skip
-        if request.images:
-            asked["images"] = [digest(url) for url in request.images]
         bill = request.bill.part()
 
         async def live() -> _RecordedText:
@@ -199,9 +219,41 @@ class RecordedModels:
             who = self.live.of(request.model) if hasattr(self.live, "of") else self.live
             return _RecordedText(text=said.text, cut=said.cut, simulated=isinstance(who, SimulatedModels))
 
-        reply, cached = await self._tape.play(_RecordedText, asked, live, bill, varies=True)
+        reply, cached = await self._tape.play(_RecordedText, self._taped(request), live, bill)
         used = Usage(request.model, request.role) if cached or not bill.usages else bill.usages[-1]
         return Completion(reply.text, used, reply.cut, booked=True)
+
+    def _taped(self, request: ChatRequest) -> TapedRequest:
+        before = None if request.formerly is None else _asked(request.formerly)
+        return TapedRequest(_asked(request), True, _settings(request), self._source(request.model), before)
+
+    def _source(self, model: str) -> str:
+        """Digest of how the endpoint file has a model; "" where nothing but its name."""
+        if self._endpoints is None or not self._endpoints.names(model):
+            return ""
+        served = self._endpoints.served(model)
+        told = {
+            "model": "" if served.model == model else served.model, "temperature": served.temperature,
+            "native_tools": served.native_tools, "extra": served.extra or None,
+        }  # fmt: skip
+        return digest(told) if any(value not in ("", None) for value in told.values()) else ""
+
+
+def _asked(request: ChatRequest) -> dict[str, Any]:
+    asked = {
+        "model": request.model, "purpose": request.purpose, "role": request.role, "seed": request.seed,
+        "attempt": request.attempt, "messages": [dict(m) for m in request.messages],
+        "tools": [t["function"]["name"] for t in request.tools],
+    }  # fmt: skip
+    if request.images:
+        asked["images"] = [digest(url) for url in request.images]
+    return asked
+
+
+def _settings(request: ChatRequest) -> str:
+    """Digest of the tools' schemas and of how the reply is drawn; "" where nothing is said of either."""
+    told = (list(request.tools), request.temperature, request.native_tools, request.most_output_tokens)
+    return "" if told == ([], None, False, 0) else digest(told)
 
 
 @dataclass(frozen=True)
@@ -219,6 +271,7 @@ class RecordedRetriever:
         self.suspends = live is not None and live.suspends and cassette.mode != "replay"
         self._tape = Tape(kind, cassette, self.suspends)
         self.items = items_of(live)
+        self._source = source_of(live)
         if self.items and cassette.mode != "replay":
             self._tape.about(_RecordedIndex, {"items": list(self.items)})
         elif live is None and self._tape.knows_about:
@@ -233,8 +286,8 @@ class RecordedRetriever:
                 raise ConfigError("no live retriever; name an index, or replay a cassette")
             return _RecordedHits(hits=tuple(await self.live.search(query, top_k, part)))
 
-        asked = {"query": query, "top_k": top_k}
-        reply, cached = await self._tape.play(_RecordedHits, asked, live, part, varies=False)
+        request = TapedRequest({"query": query, "top_k": top_k}, source=self._source)
+        reply, cached = await self._tape.play(_RecordedHits, request, live, part)
         return CachedHits(reply.hits) if cached else list(reply.hits)
 
 
@@ -313,7 +366,7 @@ class RecordedInterpreter:
             done = await _last_of(self.live, [*kept.take(number), code], session)
             return _RecordedEnd(**done._asdict())
 
-        reply, cached = await self._tape.play(_RecordedEnd, asked, live, Bill(), varies=False)
+        reply, cached = await self._tape.play(_RecordedEnd, TapedRequest(asked), live, Bill())
         return Execution(reply.stdout, reply.stderr, reply.exit_status, 0.0 if cached else reply.seconds)
 
 

@@ -38,7 +38,7 @@ from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.money.spend_cap import Hold
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
-from toolorchestra.envs.tools.cassette_backends import RecordedReply, Tape
+from toolorchestra.envs.tools.cassette_backends import RecordedReply, Tape, TapedRequest
 
 HTTP = ("http://", "https://")
 TOLD_CHARACTERS = 300
@@ -141,9 +141,8 @@ def _tool(server: McpServer, listed: Listed, live: _Connections | None, cassette
         else:
             bill = context.bill.part()
             request = {"tool": listed.name, "arguments": dict(arguments)}
-            reply, _ = await tape.play(
-                _RecordedResult, request, lambda: call(context, arguments, bill), bill, varies=True
-            )
+            taped = TapedRequest(request, varies=True)
+            reply, _ = await tape.play(_RecordedResult, taped, lambda: call(context, arguments, bill), bill)
         return ToolResult(reply.text, seconds=reply.seconds)
 
     return Tool(

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from toolorchestra.envs.base.cassette import Cassette, CassetteMiss
+from toolorchestra.envs.base.cassette import PAYER, Cassette, CassetteMiss
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import Message, Passage
-from toolorchestra.envs.models import ChatRequest, Completion, output_tokens_of
+from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel, output_tokens_of
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.models.openai import OpenAiModels
 from toolorchestra.envs.money.prices import Tokens, Usage, load_sheet
 from toolorchestra.envs.retrieval import Hit
+from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.sandbox import Execution
 from toolorchestra.envs.tools import ToolContext
 from toolorchestra.envs.tools.backends import BesideSimulated
@@ -280,3 +283,87 @@ def test_programs_of_a_session_that_come_together_keep_their_order(tmp_path: Pat
     asyncio.run(together("1.1", "a"))
     assert asyncio.run(together("2.2", "a", "b", "c")) == ["a", "a b", "a b c"]
     assert live.ran["2.2"] == ["a", "b", "c"]
+
+
+class LastFirst(Counting):
+    """Answers what was asked first last."""
+
+    async def _next(self) -> int:
+        self.calls += 1
+        number = self.calls
+        await asyncio.sleep(0.06 / number)
+        return number
+
+
+@pytest.mark.parametrize("trials", ["", "12", "21"])
+def test_equal_requests_in_flight_get_their_own_replies_back(tmp_path: Path, trials: str) -> None:
+    async def asked(models: RecordedModels, run: str, trial: str) -> Completion:
+        PAYER.set(trial and f"{run}|{trial}")
+        return await models.complete(asks())
+
+    async def both(models: RecordedModels, run: str, trials: Sequence[str]) -> list[Completion]:
+        return await asyncio.gather(*(asked(models, run, one) for one in trials))
+
+    first = asyncio.run(
+        both(RecordedModels(LastFirst(), Cassette(tmp_path / "c", "record")), "a", ["1", "2"] if trials else ["", ""])
+    )
+    again = asyncio.run(both(RecordedModels(None, Cassette(tmp_path / "c", "replay")), "b", list(trials) or ["", ""]))
+    assert [one.text for one in first] == ["reply 1 ü", "reply 2 ü"]
+    assert again == (first[::-1] if trials == "21" else first)
+
+
+def tool(says: str) -> dict[str, object]:
+    return {"type": "function", "function": {"name": "answer", "description": says, "parameters": {"type": "object"}}}
+
+
+OTHERS: list[dict[str, object]] = [
+    {"tools": [tool("gpt-5 at 10 $")]},
+    {"tools": [tool("gpt-5 at 1 $")]},
+    {"temperature": 1.0},
+    {"native_tools": True},
+    {"most_output_tokens": 16},
+]
+
+
+def test_a_cache_tells_requests_of_other_tools_and_settings_apart(tmp_path: Path) -> None:
+    for _ in range(2):
+        models = RecordedModels(Counting(), Cassette(tmp_path / "c", "cache"))
+        said = [asyncio.run(models.complete(replace(asks(), **other))).text for other in [{}, *OTHERS]]  # type: ignore[arg-type]
+        assert said == [f"reply {number} ü" for number in range(1, 7)]
+    replay = RecordedModels(None, Cassette(tmp_path / "c", "replay"))
+    said = [asyncio.run(replay.complete(replace(asks(), **other))).text for other in OTHERS[::-1]]  # type: ignore[arg-type]
+    assert said == [f"reply {number} ü" for number in range(6, 1, -1)]
+
+
+def test_a_replay_under_other_prices_takes_what_was_recorded(tmp_path: Path) -> None:
+    old, new = (replace(asks(), **other) for other in OTHERS[:2])  # type: ignore[arg-type]
+    first = asyncio.run(RecordedModels(Counting(), Cassette(tmp_path / "c", "record")).complete(old))
+    assert asyncio.run(RecordedModels(None, Cassette(tmp_path / "c", "replay")).complete(new)) == first
+
+
+def test_a_cache_tells_models_and_indexes_behind_one_name_apart(tmp_path: Path) -> None:
+    said = []
+    for model in ("Qwen3-32B", "Llama-70B", "Qwen3-32B"):
+        entry = {"endpoints": {"e": {"base_url": "http://127.0.0.1:9/v1"}}, "models": {"*": {"model": model}}}
+        tape = Cassette(tmp_path / "c", "cache")
+        models = RecordedModels(ScriptedModel(lambda _, model=model: model), tape, Endpoints.read(entry, "test"))  # type: ignore[misc]
+        index = RecordedRetriever(Bm25([Passage("1", model, "river"), Passage("2", "x", "y")]), tape)
+        said.append((asyncio.run(models.complete(asks())).text, asyncio.run(index.search("river", 1))[0].passage.title))
+        assert len(tape) == min(4, 2 * len(said))
+    assert said == [(model, model) for model in ("Qwen3-32B", "Llama-70B", "Qwen3-32B")]
+    replay = RecordedRetriever(None, Cassette(tmp_path / "c", "replay"))
+    assert asyncio.run(replay.search("river", 1))[0].passage.title == "Qwen3-32B"
+
+
+def test_a_recording_of_an_earlier_version_is_replayed_and_is_no_cache(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    asyncio.run(RecordedModels(Counting(), Cassette(path, "record")).complete(replace(asks(), **OTHERS[0])))  # type: ignore[arg-type]
+    row = json.loads(path.read_text())
+    assert row.pop("settings")
+    assert row.pop("number") == 0
+    assert row["key"] == "dc3b84668bf38e0a4d9933ac3b05d5c1"
+    path.write_text(json.dumps(row) + "\n")
+    for mode, live in (("replay", None), ("cache", LastFirst())):
+        models = RecordedModels(live, Cassette(path, mode))  # type: ignore[arg-type]
+        assert asyncio.run(models.complete(replace(asks(), **OTHERS[0]))).text == "reply 1 ü"  # type: ignore[arg-type]
+        assert live is None or live.calls == 1
