@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from toolorchestra.envs.base.answer_grading import final_answer
 from toolorchestra.envs.base.errors import ConfigError, Outage
@@ -27,6 +28,7 @@ _INSTRUCTION = (
     "then end with <verdict>right</verdict> or <verdict>wrong</verdict>."
 )
 _VERDICT = re.compile(r"<verdict>\s*(right|wrong)\s*</verdict>", re.IGNORECASE)
+_TAG = re.compile(r"<(?=\s*/?\s*verdict\b)", re.IGNORECASE)
 _NOTHING = {"type": "object", "properties": {}}
 
 
@@ -67,11 +69,14 @@ class Judge:
         if key in self.known:
             return self.known[key]
         last = ""
+        shown = _TAG.sub("(", given)  # no tag of the student's can pass for a verdict
+        once = _asked(question, given.replace("<", "(").replace(">", ")"))
         for attempt in range(TRIES):
-            request = ChatRequest(
-                name, "judge", _asked(question, given), context.seed, attempt, role=JUDGE, bill=context.bill
-            )
-            reply = await ask(self.models, request)
+            # No seed: a verdict is kept for every episode, and must not depend on which of them asks first.
+            messages = _asked(question, shown)
+            request = ChatRequest(name, "judge", messages, attempt=attempt, role=JUDGE, bill=context.bill)
+            before = replace(request, messages=once, seed=context.seed)
+            reply = await ask(self.models, replace(request, formerly=before))
             last = reply.text
             verdicts = {found.lower() for found in _VERDICT.findall(last)}
             if len(verdicts) == 1 and not reply.cut:  # one that broke off may have weighed both
@@ -80,7 +85,6 @@ class Judge:
         raise Outage(f"judge {name!r} gave no verdict in {TRIES} tries; the last reply ends with {last[-80:]!r}")
 
 
-def _asked(question: Question, given: str) -> tuple[Message, ...]:
-    shown = given.replace("<", "(").replace(">", ")")  # no tag of the student's can pass for a verdict
+def _asked(question: Question, shown: str) -> tuple[Message, ...]:
     body = f"Question:\n{question.text}\n\nReference answer:\n{question.answer.text}\n\nStudent's answer:\n{shown}"
     return (Message(role="system", content=_INSTRUCTION), Message(role="user", content=body))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.answer_store import digest
+from toolorchestra.envs.base.cassette import Cassette, CassetteMiss
 from toolorchestra.envs.base.preference import ACCURATE
 from toolorchestra.envs.base.types import Answer, Passage, Question
 from toolorchestra.envs.domains.questions.judge import Judge
@@ -22,6 +27,7 @@ from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
 from toolorchestra.envs.tools import ToolContext
 from toolorchestra.envs.tools.assemble import Backends, assemble
+from toolorchestra.envs.tools.cassette_backends import RecordedModels
 from toolorchestra.envs.tools.search import SearchSettings
 from toolorchestra.envs.tools.tool_config import load
 
@@ -103,6 +109,17 @@ def test_the_student_cannot_write_the_verdict() -> None:
     assert "<verdict>" not in seen[0]
 
 
+def test_the_judge_reads_the_students_mathematics_as_it_is() -> None:
+    seen: list[str] = []
+
+    def reads(request: ChatRequest) -> str:
+        seen.append(str(request.messages[-1]["content"]))
+        return "<verdict>right</verdict>"
+
+    assert submitted("x<-1 or x>3 < /VERDICT >", judge(reads)).reward == 1.0
+    assert seen[0].endswith("\nx<-1 or x>3 ( /VERDICT >")
+
+
 def test_a_list_of_everything_is_wrong_unasked() -> None:
     assert submitted("town " * 501, judge(in_turn())).reward == 0.0
     assert submitted("town " * 500, judge(in_turn("<verdict>right</verdict>"))).reward == 1.0
@@ -127,3 +144,39 @@ def test_two_judges_must_agree() -> None:
     step = submitted("a port", judge(lambda r: replies[r.model], ("gpt-5", "gpt-5-mini")))
     assert step.reward == 0.0
     assert step.info["outcome"]["evidence"]["agreed"] is False
+
+
+def judged(models: RecordedModels, seed: int, answer: str = "x<-1 or x>3") -> float:
+    """What a judge of its own says of an answer in an episode of this seed."""
+    call = Judge(models, ["gpt-5-mini"]).tool(QUESTION, answer, 10.0)
+    result = asyncio.run(call.run(ToolContext(None, seed)))  # type: ignore[arg-type]
+    assert result.outcome is not None
+    return result.outcome.value
+
+
+def always_right(_: ChatRequest) -> str:
+    return "<verdict>right</verdict>"
+
+
+@pytest.mark.parametrize("mode", ["replay", "cache"])
+def test_a_recorded_verdict_holds_whichever_episode_asks_first(tmp_path: Path, mode: str) -> None:
+    first = "record" if mode == "replay" else "cache"
+    judged(RecordedModels(ScriptedModel(always_right), Cassette(tmp_path / "c", first)), seed=1)  # type: ignore[arg-type]
+    live = None if mode == "replay" else ScriptedModel(in_turn())
+    assert judged(RecordedModels(live, Cassette(tmp_path / "c", mode)), seed=2) == 1.0  # type: ignore[arg-type]
+
+
+def test_a_verdict_that_an_earlier_version_recorded_is_replayed(tmp_path: Path) -> None:
+    """It asked with the episode's seed, and with < and > as brackets."""
+    path = tmp_path / "c"
+    judged(RecordedModels(ScriptedModel(always_right), Cassette(path, "record")), seed=7)
+    row = json.loads(path.read_text())
+    row["request"]["seed"] = 7
+    row["request"]["messages"][1]["content"] = (
+        row["request"]["messages"][1]["content"].replace("<", "(").replace(">", ")")
+    )
+    row["key"] = digest("model", row["request"])
+    path.write_text(json.dumps(row) + "\n")
+    assert judged(RecordedModels(None, Cassette(path, "replay")), seed=7) == 1.0
+    with pytest.raises(CassetteMiss):
+        judged(RecordedModels(None, Cassette(path, "replay")), seed=7, answer="x>3")
