@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Self
 
 from toolorchestra.envs.base.answer_grading import final_answer
 from toolorchestra.envs.base.errors import ConfigError, Outage
@@ -42,6 +43,9 @@ class Judge:
         self.names = tuple(names)
         self.known: dict[tuple[str, ...], bool] = {}
         """Verdicts by judge, question, reference and answer: a known one costs nothing."""
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self  # copies of an episode share its verdicts, and the models have locks
 
     def tool(self, question: Question, answer: str, deadline_seconds: float) -> Tool:
         """The call that the episode makes to be graded."""

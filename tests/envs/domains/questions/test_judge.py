@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -180,3 +181,8 @@ def test_a_verdict_that_an_earlier_version_recorded_is_replayed(tmp_path: Path) 
     assert judged(RecordedModels(None, Cassette(path, "replay")), seed=7) == 1.0
     with pytest.raises(CassetteMiss):
         judged(RecordedModels(None, Cassette(path, "replay")), seed=7, answer="x>3")
+
+
+def test_a_copy_of_an_episode_with_a_judge_shares_its_verdicts(tmp_path: Path) -> None:
+    one = Judge(RecordedModels(ScriptedModel(always_right), Cassette(tmp_path / "c", "record")), ["gpt-5-mini"])
+    assert copy.deepcopy({"judge": one})["judge"] is one
