@@ -140,11 +140,12 @@ def _plain(text: str) -> str:
 
 
 def _unbracketed(found: re.Match[str]) -> str:
-    """Brackets mean nothing around one word, or around prose: it begins and ends with words that are no operands."""
+    """Brackets mean nothing around one word, or around prose: no list that begins or ends with an operand."""
     inner = found[0][1:-1]
     words = _BETWEEN.sub(" ", inner).split()
-    said = all(len(word) > 1 and not any(map(str.isdigit, word)) for word in words[:1] + words[-1:])
-    return f" {inner}" if _PROSE.fullmatch(inner) and (len(words) == 1 or said) else found[0]
+    said = [len(word) > 1 and not any(map(str.isdigit, word)) for word in words]
+    prose = all(said[:1] + said[-1:]) if _BETWEEN.search(inner) else any(said) or len(words) == 1
+    return f" {inner}" if prose and _PROSE.fullmatch(inner) else found[0]
 
 
 def _compact(text: str) -> str:

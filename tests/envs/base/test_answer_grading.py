@@ -62,6 +62,7 @@ RIGHT_TEXTS: list[tuple[Answer, list[str]]] = [
     (Answer("B. Paris"), ["b) Paris", "(B) Paris"]),
     (Answer("Paris, France"), ["Paris (France)", "(Paris, France)", "Paris - France"]),
     (Answer("Anna Berg, 1990"), ["Anna Berg (1990)"]),
+    (Answer("Symphony No. 40, in 1788"), ["Symphony No. 40 (in 1788)"]),
     (Answer("Guns N' Roses"), ["guns n’ roses", "Guns N Roses"]),
     (Answer("1,000"), ["1000", "$1,000"]),
     (Answer("12345678.5"), ["12,345,678.5"]),

@@ -53,6 +53,7 @@ def test_sixty_four_at_once_get_what_the_index_gives() -> None:
 
         found = asyncio.run(together())
     assert found == [Bm25(PASSAGES).find(query, 3) for query in queries]
+    assert made.source == Bm25(PASSAGES).source != Bm25(PASSAGES[1:]).source
 
 
 def test_beyond_the_loopback_it_wants_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
