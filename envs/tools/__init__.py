@@ -157,13 +157,19 @@ class Tool:
                 f"tool {self.name!r}: bills is a list of items, got {self.bills!r}; write ({self.bills!r},)"
             )
         object.__setattr__(self, "checker", Checker(self.parameters, f"tool {self.name!r}"))
-        if self.keyed_by and "enum" not in self.checker.arguments.get(self.keyed_by, {}):
+        if self.keyed_by and not self._keys_every_call():
             raise ConfigError(
-                f"tool {self.name!r} is keyed_by {self.keyed_by!r}, which is no argument with choices; annotate it "
-                "with Literal"
+                f"tool {self.name!r} is keyed_by {self.keyed_by!r}, which is no required argument with choices of "
+                "text; annotate it with Literal[...] of texts, and give it no default"
             )
         if self.suspends is None:
             object.__setattr__(self, "suspends", inspect.iscoroutinefunction(self.run))
+
+    def _keys_every_call(self) -> bool:
+        """Whether each call that fits has `keyed_by`, with one of `keys` as its value."""
+        choices = self.checker.arguments.get(self.keyed_by, {}).get("enum", ())
+        required = self.keyed_by in self.parameters.get("required", ())
+        return required and bool(choices) and all(isinstance(choice, str) for choice in choices)
 
     @property
     def schema(self) -> dict[str, Any]:

@@ -147,7 +147,8 @@ def test_names_a_reader_may_rely_on() -> None:
     assert list(Checker(PYDANTIC).arguments) == list(PYDANTIC["properties"])
     assert Checker(PYDANTIC).arguments["colour"]["enum"] == ["red", "blue"]
     assert Checker(PYDANTIC).arguments["colour"]["default"] == "red"
-    keyed = Tool("paint", "Paints.", PYDANTIC, lambda context, **arguments: None, keyed_by="colour")
+    needed = {**PYDANTIC, "required": [*PYDANTIC["required"], "colour"]}
+    keyed = Tool("paint", "Paints.", needed, lambda context, **arguments: None, keyed_by="colour")
     assert keyed.keys == ("red", "blue")
     schema = one({"$ref": "#/$defs/C"}, **{"$defs": {"C": {"enum": ["red", "blue"]}}})
     assert refusal(schema, {}) == "t needs the argument 'x', one of: red, blue"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import pytest
@@ -48,12 +49,23 @@ def test_a_decorated_function_says_what_it_bills_and_is_counted_under() -> None:
     assert call.key({"whom": "depot"}) == "depot"
 
 
-def test_a_key_needs_choices() -> None:
-    with pytest.raises(ConfigError, match="tool 'odd' is keyed_by 'text', which is no argument with choices"):
+def odd(text: str) -> str:
+    return text
 
-        @tool(keyed_by="text")
-        def odd(text: str) -> str:
-            return text
+
+def spared(text: Literal["a", "b"] = "a") -> str:
+    return text
+
+
+def counted(text: Literal[1, 2]) -> str:
+    return str(text)
+
+
+@pytest.mark.parametrize("function", [odd, spared, counted])
+def test_a_key_needs_choices_of_text_in_every_call(function: Callable[..., str]) -> None:
+    said = f"tool '{function.__name__}' is keyed_by 'text', which is no required argument with choices of text"
+    with pytest.raises(ConfigError, match=said):
+        tool(keyed_by="text")(function)
 
 
 def test_the_price_that_is_shown_is_the_sheets() -> None:
