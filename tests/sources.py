@@ -197,6 +197,29 @@ async def _panics(context: ToolContext) -> ToolResult:
     raise Panic("all is lost")
 
 
+def _panics_here(context: ToolContext) -> ToolResult:
+    raise Panic("all is lost here")
+
+
+def _cancels_here(context: ToolContext) -> ToolResult:
+    raise asyncio.CancelledError
+
+
+class Mute(Exception):
+    """One that cannot be said."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def _mute(context: ToolContext) -> ToolResult:
+    raise Mute
+
+
+def _refuses_mutely(context: ToolContext) -> ToolResult:
+    raise ToolError(Mute())
+
+
 def _works(context: ToolContext) -> ToolResult:
     return ToolResult("done")
 
@@ -211,6 +234,10 @@ WAYS = {
     "exits": _exits,
     "cancels": _cancels_itself,
     "panics": _panics,
+    "panics here": _panics_here,
+    "cancels here": _cancels_here,
+    "mute": _mute,
+    "refuses mutely": _refuses_mutely,
     "cancels its task": _cancels_its_task,
     **dict.fromkeys(("absorb", "grade", "no grade", "nothing"), _works),
 }

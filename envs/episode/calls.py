@@ -33,10 +33,19 @@ class Failure(NamedTuple):
         return {"where": self.where, "error": self.error, "traceback": self.traceback}
 
 
+def text_of(err: BaseException) -> str:
+    """Text of an exception, also of one whose own code for it is wrong."""
+    try:
+        return str(err)
+    except Exception as worse:  # noqa: BLE001 - whatever it is, the first exception is the one to be told
+        return f"its str() raises {type(worse).__name__}"
+
+
 def failure(where: str, err: BaseException) -> Failure:
     """Makes a Failure of an exception; `where` says which part of the episode raised it."""
-    setting = str(err) if isinstance(err, WrongSetting) else ""
-    return Failure(where, f"{type(err).__name__}: {err}", "".join(traceback.format_exception(err)), setting)
+    said = text_of(err)
+    setting = said if isinstance(err, WrongSetting) else ""
+    return Failure(where, f"{type(err).__name__}: {said}", "".join(traceback.format_exception(err)), setting)
 
 
 def unreadable(where: str, content: object) -> Failure | None:

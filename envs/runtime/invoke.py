@@ -12,7 +12,7 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import Observation, build
-from toolorchestra.envs.episode.calls import CallResult, ReadyCall, failure
+from toolorchestra.envs.episode.calls import CallResult, ReadyCall, failure, text_of
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.tools import ToolContext, ToolResult
@@ -34,7 +34,9 @@ def perform_here(ready: ReadyCall) -> CallResult:
         if type(out) is CoroutineType:
             out = _drive(out)
         return _finished(out, context)
-    except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
+    except KeyboardInterrupt:
+        raise
+    except BaseException as err:  # noqa: BLE001 - a failed call is recorded, see _explain
         return _explain(err, ready)
 
 
@@ -44,7 +46,7 @@ def _explain(err: BaseException, ready: ReadyCall) -> CallResult:
     booked = context.bill.take()
     if isinstance(err, ToolError):
         seconds = float(sum([usage.seconds for usage in booked]))
-        return CallResult(ToolResult(f"Error: {err}", seconds=seconds), refused=True, booked=booked)
+        return CallResult(ToolResult(f"Error: {text_of(err)}", seconds=seconds), refused=True, booked=booked)
     return CallResult(ToolResult(""), failure=failure(tool.name, err), booked=booked)
 
 
@@ -133,7 +135,9 @@ class Gates:
             # The tool cancelled itself. Let through, it would end the step before its results are handed over, and
             # recv() would wait on.
             return CallResult(ToolResult(""), failure=failure(tool.name, err), booked=context.bill.take())
-        except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
+        except (KeyboardInterrupt, GeneratorExit):  # the latter is how a coroutine is closed
+            raise
+        except BaseException as err:  # noqa: BLE001 - a failed call is recorded, see _explain
             late = time.monotonic() - started >= tool.deadline_seconds  # a tool's own error may come when it is due
             if isinstance(err, TimeoutError) and (deadline.expired() or late):
                 return _missed(ready)

@@ -151,6 +151,10 @@ def check_failed(last: Step) -> None:
         ("unlisted", "breaks", "TypeError: what a call used is a Usage, got 'gpt-5'"),
         ("exits", "breaks", "SystemExit: a command-line tool in disguise"),
         ("cancels", "breaks", "CancelledError"),
+        ("panics", "breaks", "Panic: all is lost"),
+        ("panics here", "breaks", "Panic: all is lost here"),
+        ("cancels here", "breaks", "CancelledError"),
+        ("mute", "breaks", "Mute: its str() raises RuntimeError"),
         ("absorb", "breaks", "a world's bug"),
     ],
 )
@@ -166,6 +170,12 @@ def test_what_breaks_in_a_call_fails_the_episode_and_nothing_else(way: str, wher
         step(env, ADD)
     env.reset(seed=1)
     assert step(env, "done").reward == 1.0
+
+
+def test_a_refusal_that_cannot_be_said_is_a_refusal() -> None:
+    done = step(env_of("Broken", way="refuses mutely", **FREE), BREAK)
+    assert done.info["new_messages"][-1]["content"] == "Error: its str() raises RuntimeError"
+    assert not done.truncated
 
 
 @pytest.mark.parametrize(
