@@ -10,6 +10,7 @@ off or is silent, that is an outage: no agent caused it. What the server itself 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 import threading
@@ -240,7 +241,7 @@ class _Connection:
                 raise ToolError(str(err)[:RESULT_CHARACTERS]) from None
             self.broken = True
             raise _outage(self._server, err, "broke off") from None
-        text = "\n".join(part.text if part.type == "text" else f"[{part.type}]" for part in result.content)
+        text = _read(result)
         if result.is_error:
             raise ToolError(text[:RESULT_CHARACTERS] or f"{name} failed")
         return text[:RESULT_CHARACTERS]
@@ -251,6 +252,21 @@ class _Connection:
             self._loop.call_soon_threadsafe(self._over.set)
         except RuntimeError:  # its loop is closed, and the connection with it
             return
+
+
+def _read(result: Any) -> str:
+    """What of a result the agent reads: its texts, also those of documents, and names of what has none. The structured
+    result says the same again, so it is read where there is no text."""
+    said, has_text = [], False
+    for part in result.content:
+        held = getattr(part, "resource", part)
+        text = getattr(held, "text", None)
+        has_text = has_text or text is not None
+        name = f"{part.type} {held.uri}" if hasattr(held, "uri") else part.type
+        said.append(f"[{name}]" if text is None else text)
+    if result.structured_content is not None and not has_text:
+        said.append(json.dumps(result.structured_content, ensure_ascii=False))
+    return "\n".join(said)
 
 
 def _said_by_the_server(err: Exception, *, by_http: bool) -> bool:

@@ -13,6 +13,15 @@ from typing import Literal
 from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import (
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
 
 server = MCPServer("notes")
 NOTES: list[str] = []
@@ -47,6 +56,21 @@ def refuse() -> str:
 def complain(code: int) -> str:
     """Fail as a server does, by a code of the protocol."""
     raise MCPError(code, "the query has an unbalanced parenthesis")
+
+
+SHOWN = {
+    "text": TextContent(text="as text"),
+    "document": EmbeddedResource(resource=TextResourceContents(uri="note:1", text="of a document")),
+    "bytes": EmbeddedResource(resource=BlobResourceContents(uri="note:2", blob="AAAA")),
+    "link": ResourceLink(name="third", uri="note:3"),
+    "picture": ImageContent(data="AAAA", mime_type="image/png"),
+}
+
+
+@server.tool()
+def show(forms: list[Literal["text", "document", "bytes", "link", "picture"]]) -> CallToolResult:
+    """Show a note in each of these forms, with a structured result beside them."""
+    return CallToolResult(content=[SHOWN[form] for form in forms], structured_content={"größe": 42})
 
 
 @server.tool()

@@ -80,7 +80,7 @@ def call(tool: to.Tool, context: ToolContext | None = None, **arguments: Any) ->
 
 def test_a_server_becomes_tools_with_their_schemas() -> None:
     found = tools()
-    assert {*found} == {"write", "read", "convert", "refuse", "complain", "sleep", "die"}
+    assert {*found} == {"write", "read", "convert", "refuse", "complain", "show", "sleep", "die"}
     assert found["convert"].description == "Convert a temperature."
     with pytest.raises(ToolError, match="F, K"):
         to.Toolbox([found["convert"]]).check(to.ToolCall("convert", {"celsius": 1.0, "to": "C"}))
@@ -105,6 +105,15 @@ def test_each_episode_has_a_session_of_its_own() -> None:
         return said
 
     assert asyncio.run(both()) == ["mine", "yours"]
+
+
+def test_what_a_server_shows_is_read_in_whatever_form_it_comes(address: str) -> None:
+    show = tools(address)["show"]
+    forms = ["text", "document", "bytes", "link", "picture"]
+    read = call(show, forms=forms).content.split("\n")
+    assert read == ["as text", "of a document", "[resource note:2]", "[resource_link note:3]", "[image]"]
+    assert call(show, forms=["picture"]).content == '[image]\n{"größe": 42}'
+    assert call(show, forms=[]).content == '{"größe": 42}'
 
 
 def test_what_the_server_calls_an_error_is_told_to_the_agent(address: str) -> None:
