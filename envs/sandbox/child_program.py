@@ -112,7 +112,7 @@ def _run(code: str, names: dict[str, Any]) -> int:
 
 def _explained(err: BaseException) -> str:
     """The traceback from the program's own first line on."""
-    if err.__traceback__ is not None and err.__traceback__.tb_next is not None:
+    if err.__traceback__ is not None:  # of a program that does not compile no line was run: nothing is left
         err = err.with_traceback(err.__traceback__.tb_next)
     try:
         return "".join(traceback.format_exception(err, limit=20))

@@ -114,7 +114,10 @@ def test_stdout_stderr_and_exit_status_come_back(sandbox: LandlockSandbox) -> No
     assert (failed.stdout, failed.exit_status) == ("before\n", 1)
     assert failed.stderr.startswith('Traceback (most recent call last):\n  File "<program>", line 2')
     assert run(sandbox, "import ctypes; ctypes.string_at(0)").exit_status == -11
-    assert run(sandbox, "def f(:").stderr.endswith("SyntaxError: invalid syntax\n")
+    wrong = '  File "<program>", line 1\n    def f(:\n          ^\nSyntaxError: invalid syntax\n'
+    assert run(sandbox, "def f(:").stderr == wrong
+    assert run(sandbox, "print(1)\0").stderr == "SyntaxError: source code string cannot contain null bytes\n"
+    assert "File" not in run(sandbox, f"x={'-' * 200_000}1").stderr  # too deep for the parser
 
 
 @needs_landlock
