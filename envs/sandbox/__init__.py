@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from toolorchestra.envs.money.ledger import Bill
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,10 @@ class Interpreter(Protocol):
     def item(self) -> str:
         """The price sheet's item that its seconds are billed under."""
 
-    async def run(self, code: str, session: str = "") -> Execution:
+    async def run(self, code: str, session: str = "", bill: Bill | None = None) -> Execution:
         """Run a program. Programs of one session may see each other's names where the interpreter keeps sessions, and
-        run there in the order in which they were asked for; "" is a fresh run that leaves nothing."""
+        run there in the order in which they were asked for; "" is a fresh run that leaves nothing. What a run has
+        used that gives no Execution is added to `bill`."""
 
 
 SPELLED = 1 << 16

@@ -12,10 +12,13 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolorchestra.envs.base.python_source import parsed_expression, parsed_program
 from toolorchestra.envs.sandbox import Execution, harmless
+
+if TYPE_CHECKING:
+    from toolorchestra.envs.money.ledger import Bill
 
 MOST_STEPS = 20_000
 MOST_BITS = 4096
@@ -125,9 +128,9 @@ class ArithmeticInterpreter:
     item = "code-interpreter"
     describe = "arithmetic only: assignments, print, comprehensions, and math functions without `import`"
 
-    async def run(self, code: str, session: str = "") -> Execution:
+    async def run(self, code: str, session: str = "", bill: Bill | None = None) -> Execution:
         """stdout is what was printed; a refusal or an error goes to stderr with exit status 1. Each run is fresh."""
-        del session
+        del session, bill
         run = _ProgramRun()
         wrong = ""
         try:

@@ -9,14 +9,20 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from toolorchestra.envs.base.errors import ConfigError, Outage, install, one_of
-from toolorchestra.envs.base.secrets import key_in
+from toolorchestra.envs.base.errors import ConfigError, Outage, install, one_line, one_of
+from toolorchestra.envs.base.secrets import Secrets, key_in
+from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.sandbox import Bounds, Execution, Interpreter, harmless
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
 
+if TYPE_CHECKING:
+    from toolorchestra.envs.money.ledger import Bill
+
 UNSAFE = "unsafe-exec"
 KINDS = ("arithmetic", "landlock", "e2b", UNSAFE)
+TOLD_CHARACTERS = 300
 
 
 def interpreter(
@@ -57,10 +63,10 @@ class E2b:
             raise ConfigError(f"sandbox 'e2b' needs its package: {install('e2b')}") from None
         self._sdk = e2b_code_interpreter
 
-    async def run(self, code: str, session: str = "") -> Execution:
+    async def run(self, code: str, session: str = "", bill: Bill | None = None) -> Execution:
         """Make a machine, run, and end it."""
         del session
-        started, seconds, done = time.monotonic(), self.bounds.seconds, None
+        started, seconds, machine, done = time.monotonic(), self.bounds.seconds, None, None
         try:
             async with asyncio.timeout(self.patience_seconds):
                 machine = await self._sdk.AsyncSandbox.create(api_key=self._key, timeout=int(seconds) + 60)
@@ -72,8 +78,13 @@ class E2b:
                 finally:
                     spent = round(time.monotonic() - started, 4)
                     await machine.kill()
-        except TimeoutError:
-            raise Outage(f"E2B gave or ended no machine in {self.patience_seconds:g} s") from None
+        except BaseException as err:
+            if machine is not None and bill is not None:
+                used = round(time.monotonic() - started, 4)
+                bill.add(Usage(self.item, TOOL, seconds=used, unconfirmed=True))
+            if not isinstance(err, Exception):
+                raise
+            raise self._outage(err) from None
         if done is None:
             return Execution("", f"ended: not done after {seconds:g} s", -9, spent)
         most = self.bounds.output_bytes
@@ -81,6 +92,13 @@ class E2b:
         if done.error is not None:
             err += f"\n{done.error.traceback}"
         return Execution(harmless(out)[:most], harmless(err)[:most], int(done.error is not None), spent)
+
+    def _outage(self, err: Exception) -> Outage:
+        """What the SDK raises, and what its transports raise, as an outage."""
+        if isinstance(err, TimeoutError):
+            return Outage(f"E2B gave or ended no machine in {self.patience_seconds:g} s")
+        said = one_line(Secrets(self._key).scrubbed(f"{type(err).__name__}: {err}"))
+        return Outage(f"E2B broke off: {said[:TOLD_CHARACTERS]}")
 
 
 class Unsafe:
@@ -95,9 +113,9 @@ class Unsafe:
     def __init__(self, bounds: Bounds) -> None:
         self.bounds, self.patience_seconds = bounds, bounds.seconds + 10
 
-    async def run(self, code: str, session: str = "") -> Execution:
+    async def run(self, code: str, session: str = "", bill: Bill | None = None) -> Execution:
         """Each run is a new process in a new folder."""
-        del session
+        del session, bill
         return await asyncio.to_thread(self._run, code)
 
     def _run(self, code: str) -> Execution:

@@ -28,12 +28,15 @@ from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.sandbox import Bounds, Execution, harmless
 from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.sandbox.scratch import remove
+
+if TYPE_CHECKING:
+    from toolorchestra.envs.money.ledger import Bill
 
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop())\n"
@@ -115,8 +118,9 @@ class LandlockSandbox:
         """The longest that a run can take, its wait for a free child included."""
         return self.queue_seconds + self.bounds.seconds + GRACE_SECONDS
 
-    async def run(self, code: str, session: str = "") -> Execution:
+    async def run(self, code: str, session: str = "", bill: Bill | None = None) -> Execution:
         """Run a program. A crash, a refusal by the sandbox, or an end at a limit is a result as well."""
+        del bill
         if len(code) > MOST_CODE:
             return Execution("", f"a program has at most {MOST_CODE} characters, this one {len(code)}", 1, 0.0)
         server = self.server()

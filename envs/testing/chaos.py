@@ -166,7 +166,7 @@ class ChaosInterpreter:
         self.inner, self.chaos = inner, chaos
         self.describe, self.item = inner.describe, inner.item
 
-    async def run(self, code: str, session: str = "") -> Execution:
+    async def run(self, code: str, session: str = "", bill: Bill | None = None) -> Execution:
         """What the program did, or a fault."""
-        done, garbled = await self.chaos.through("interpreter", lambda: self.inner.run(code, session))
+        done, garbled = await self.chaos.through("interpreter", lambda: self.inner.run(code, session, bill))
         return done._replace(stdout=None) if garbled else done  # type: ignore[arg-type]

@@ -349,9 +349,9 @@ class RecordedInterpreter:
     def item(self) -> str:
         return self._about.item
 
-    async def run(self, code: str, session: str = "") -> Execution:
+    async def run(self, code: str, session: str = "", bill: Bill | None = None) -> Execution:
         """What a program gave, from the cassette or from the live interpreter."""
-        asked = {"code": code}
+        asked, part = {"code": code}, (bill or Bill()).part()
         kept, number = _InterpreterSession(), 0
         if self._about.sessions and session:
             kept = self._sessions.setdefault(session, kept)
@@ -363,18 +363,19 @@ class RecordedInterpreter:
         async def live() -> _RecordedEnd:
             if self.live is None:
                 raise ConfigError("no live sandbox; name one, or replay a cassette")
-            done = await _last_of(self.live, [*kept.take(number), code], session)
+            done = await _last_of(self.live, [*kept.take(number), code], session, part)
             return _RecordedEnd(**done._asdict())
 
-        reply, cached = await self._tape.play(_RecordedEnd, TapedRequest(asked), live, Bill())
+        reply, cached = await self._tape.play(_RecordedEnd, TapedRequest(asked), live, part)
         return Execution(reply.stdout, reply.stderr, reply.exit_status, 0.0 if cached else reply.seconds)
 
 
-async def _last_of(live: Interpreter, programs: Sequence[str], session: str) -> Execution:
-    """Run programs of a session in their order; what the last one gave."""
+async def _last_of(live: Interpreter, programs: Sequence[str], session: str, bill: Bill) -> Execution:
+    """Run programs of a session in their order; what the last one gave, and what it has used without giving it."""
     if not live.suspends:
         for code in programs[:-1]:
             await live.run(code, session)
-        return await live.run(programs[-1], session)
+        return await live.run(programs[-1], session, bill)
     # Ordered all at once, so that no later program of the session comes in between.
-    return (await asyncio.gather(*(live.run(code, session) for code in programs)))[-1]
+    earlier = [live.run(code, session) for code in programs[:-1]]
+    return (await asyncio.gather(*earlier, live.run(programs[-1], session, bill)))[-1]

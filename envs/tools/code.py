@@ -63,7 +63,7 @@ class Code:
         if end is not None:
             context.at_end(end)
         code = with_files(code, getattr(context.world, "question", None), self.interpreter)
-        done = await self.interpreter.run(code, context.session)
+        done = await self.interpreter.run(code, context.session, context.bill)
         context.bill.add(Usage(self.interpreter.item, TOOL, seconds=done.seconds))
         output = done.stdout.strip()[-SHOWN_CHARACTERS:]
         parts = [f"{PRINTED}{output}" if output else "No output."]

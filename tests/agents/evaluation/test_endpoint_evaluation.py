@@ -193,7 +193,7 @@ def test_a_program_that_cannot_be_run_still_pays_for_its_writing(tmp_path: Path)
     class Away:
         suspends, item, describe = True, "code-interpreter", "away"
 
-        async def run(self, code: str, session: str = "") -> Execution:
+        async def run(self, code: str, session: str = "", bill: object = None) -> Execution:
             raise Outage("the sandbox is away")
 
     with Loopback(expert) as server:

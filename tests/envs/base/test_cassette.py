@@ -63,7 +63,7 @@ class Counting:
         number = await self._next()
         return [Hit(Passage(f"d{number}", "title", query), 0.1 + number)]
 
-    async def run(self, code: str, session: str = "") -> Execution:
+    async def run(self, code: str, session: str = "", bill: object = None) -> Execution:
         return Execution(f"{await self._next()} {session.split('.')[0]}", "", 0, 0.123456789)
 
 
@@ -181,7 +181,7 @@ class Sessions(Counting):
         super().__init__()
         self.ran: dict[str, list[str]] = {}
 
-    async def run(self, code: str, session: str = "") -> Execution:
+    async def run(self, code: str, session: str = "", bill: object = None) -> Execution:
         self.ran.setdefault(session, []).append(code)
         said = " ".join(self.ran[session])
         await asyncio.sleep(0.01)

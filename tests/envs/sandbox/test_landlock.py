@@ -22,8 +22,10 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.support.hostile_programs import examine, programs, run, scratch_of, together, works
+from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.sandbox import SPELLED, Bounds, Execution, harmless
+from toolorchestra.envs.money.prices import Usage
+from toolorchestra.envs.sandbox import SPELLED, Bounds, Execution, Interpreter, harmless
 from toolorchestra.envs.sandbox.confine import (
     AARCH64,
     ARCHITECTURES,
@@ -39,6 +41,9 @@ from toolorchestra.envs.sandbox.e2b_and_unsafe import Unsafe, interpreter
 from toolorchestra.envs.sandbox.landlock import LandlockSandbox
 from toolorchestra.envs.sandbox.scratch import disk_bytes
 from toolorchestra.envs.testing.rehearsal import Held
+from toolorchestra.envs.tools import ToolContext
+from toolorchestra.envs.tools.cassette_backends import RecordedInterpreter
+from toolorchestra.envs.tools.code import Code
 
 T = TypeVar("T")
 Opened = Callable[..., LandlockSandbox]
@@ -391,12 +396,16 @@ class _Machine:
 
     async def run_code(self, code: str, timeout: float) -> object:
         assert timeout > 1
+        self.code = code
         if "while" in code:
             await asyncio.sleep(60)
+        if "lost" in code:
+            raise ConnectionResetError("the stream broke, of E2B_API_KEY=a-secret-key")
         return SimpleNamespace(logs=SimpleNamespace(stdout=["4"], stderr=[]), error=None)
 
     async def kill(self) -> None:
-        pass
+        if "stays" in self.code:
+            await asyncio.sleep(60)
 
 
 def test_a_program_that_does_not_end_is_told_from_a_machine_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,6 +417,28 @@ def test_a_program_that_does_not_end_is_told_from_a_machine_that_does_not_come(m
     e2b.patience_seconds = 0.3
     with pytest.raises(Outage, match=r"E2B gave or ended no machine in 0\.3 s"):
         run(e2b, "print(2 + 2)")
+
+
+@pytest.mark.parametrize(("code", "said"), [("lost", r"broke off: .*the stream broke, .*=\[key\]"), ("stays", "0.3 s")])
+def test_a_machine_that_is_lost_is_an_outage_and_is_billed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str, said: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "e2b_code_interpreter", SimpleNamespace(AsyncSandbox=_Machine))
+    monkeypatch.setattr(_Machine, "made", 3)
+    monkeypatch.setenv("E2B_API_KEY", "a-secret-key")
+    e2b: Any = interpreter("e2b", Bounds(seconds=0.2))
+    e2b.patience_seconds = 0.3
+
+    def billed(box: Interpreter) -> tuple[Usage, ...]:
+        context = ToolContext(None, 1)
+        with pytest.raises(Outage, match=f"E2B .*{said}"):
+            asyncio.run(Code(box).given(context, code))
+        return context.bill.take()
+
+    (used,) = recorded = billed(RecordedInterpreter(e2b, Cassette(tmp_path / "tape", "record")))
+    assert (used.item, used.unconfirmed) == ("e2b", True)
+    assert used.seconds >= (0.3 if code == "stays" else 0)
+    assert billed(RecordedInterpreter(None, Cassette(tmp_path / "tape", "replay"))) == recorded
 
 
 def test_counting_changes_no_folder_of_a_program_that_runs(tmp_path: Path) -> None:
