@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
 from asyncio import CancelledError, current_task
-from collections.abc import Coroutine, Sequence
-from types import CoroutineType
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator, Sequence
+from types import CoroutineType, NoneType
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
@@ -52,7 +53,7 @@ def _explain(err: BaseException, ready: ReadyCall) -> CallResult:
 
 def _finished(out: object, context: ToolContext) -> CallResult:
     if not isinstance(out, ToolResult):
-        out = build(ToolResult, (str(out), (), 0.0, False, None, None, "tool"))
+        out = build(ToolResult, (_read(out), (), 0.0, False, None, None, "tool"))
     bill = context.bill
     for usage in out.usages:
         bill.add(usage)
@@ -61,6 +62,16 @@ def _finished(out: object, context: ToolContext) -> CallResult:
     if not 0 <= out.seconds < math.inf:  # type: ignore[operator]
         raise ValueError(f"a result's seconds are a number from 0 up, got {out.seconds!r}")
     return build(CallResult, (out, False, None, bill.take()))
+
+
+def _read(out: object) -> str:
+    """What the agent reads of a plain value: JSON, but for a text and what JSON has no word for."""
+    if isinstance(out, dict | list | tuple | bool | NoneType):
+        return json.dumps(out, ensure_ascii=False, default=str)
+    if isinstance(out, AsyncIterator | Awaitable | Iterator):
+        kind = type(out).__name__
+        raise TypeError(f"a tool gives a text or a value, got a {kind}, which has none yet; await it, or give a list")
+    return str(out)
 
 
 def _missed(ready: ReadyCall) -> CallResult:
