@@ -7,14 +7,14 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.base.types import Message, Outcome, Rows, ToolCall, freeze
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import PriceSheet, Usage, tool_price
-from toolorchestra.envs.tools.annotations import builder_of, said_of, schema_of
+from toolorchestra.envs.tools.annotations import builder_of, hints_of, said_of, schema_of
 
 if TYPE_CHECKING:
     from toolorchestra.envs.models import ChatModel
@@ -278,18 +278,21 @@ def tool(function: Callable[..., Any] | None = None, /, *, bills: Sequence[str] 
     if function is None:
         given: Any = bills if isinstance(bills, str) else tuple(bills)  # which Tool refuses
         return lambda found: replace(tool(found), bills=given, keyed_by=keyed_by)
-    if not callable(function):
+    if not (callable(function) and hasattr(function, "__name__")):
         raise ConfigError(f"@tool makes a Tool of a function, got {function!r:.60}; write @tool above its def")
-    hints = get_type_hints(function)
-    marked = get_type_hints(function, include_extras=True)
+    hints, marked = hints_of(function), hints_of(function, extras=True)
     properties: dict[str, Any] = {}
     builders: dict[str, Callable[[Any], Any]] = {}
     required: list[str] = []
-    wants_context = False
-    for index, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):
-        if index == 0 and name == "context":
-            wants_context = True
-            continue
+    taken = inspect.signature(function).parameters
+    first = next(iter(taken), "")
+    if first in ("self", "cls"):
+        raise ConfigError(
+            f"{function.__name__}: nobody gives {first}; make the Tool of an object's method, as in "
+            f"tool(mine.{function.__name__}), or of a function"
+        )
+    wants_context = first == "context"
+    for name, parameter in list(taken.items())[wants_context:]:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ConfigError(f"{function.__name__}: arguments are given by name; `{parameter}` cannot be")
         hint = hints.get(name, str)

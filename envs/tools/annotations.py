@@ -60,6 +60,18 @@ def schema_of(hint: Any, where: str, inside: tuple[Any, ...] = ()) -> dict[str, 
     return {"type": kind, "additionalProperties": schema_of(element, f"{where}.*", inside)}
 
 
+def hints_of(of: Any, *, extras: bool = False) -> dict[str, Any]:
+    """Annotations of a function or a record; with `extras` as they stand there, Annotated and all. Raises ConfigError
+    for one that names what is not there."""
+    try:
+        return get_type_hints(of, include_extras=extras)
+    except NameError as err:
+        raise ConfigError(
+            f"{of.__name__}: an annotation cannot be resolved: {err}; define or import it at the top of the module, "
+            "and not for type checkers alone"
+        ) from None
+
+
 def said_of(marked: Any) -> dict[str, str]:
     """The description that `Annotated[..., "text"]` gives, if it does."""
     texts = [note for note in getattr(marked, "__metadata__", ()) if isinstance(note, str)]
@@ -83,11 +95,11 @@ def _says_something(hint: Any) -> bool:
 
 def _fields(record: Any) -> dict[str, tuple[Any, bool]]:
     """The annotation of each entry of a record, and whether it must be there."""
-    hints, nothing = get_type_hints(record), dataclasses.MISSING
+    hints, nothing = hints_of(record), dataclasses.MISSING
     if dataclasses.is_dataclass(record):
         told = [one for one in dataclasses.fields(record) if one.init]
         return {one.name: (hints[one.name], one.default is one.default_factory is nothing) for one in told}
-    marked, made = get_type_hints(record, include_extras=True), {}
+    marked, made = hints_of(record, extras=True), {}
     for name, hint in hints.items():
         mark = get_origin(marked[name])  # __required_keys__ alone does not know it where annotations are strings
         made[name] = hint, mark is Required if mark in (Required, NotRequired) else name in record.__required_keys__

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -47,6 +48,15 @@ def tool_of_text() -> object:
     return look
 
 
+class Desk:
+    def look(self, text: str) -> str:
+        return text
+
+
+def unresolved(parcel: Parcel) -> str:  # type: ignore[name-defined]  # noqa: F821
+    return str(parcel)
+
+
 def source_of_texts() -> object:
     class Texts(to.Source):
         def tasks(self) -> list[str]:
@@ -80,6 +90,9 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 (tool_of_text, "bills is a list of items, got 'tavily/search'; write ('tavily/search',)"),
 (lambda: Toolbox([print]), "a toolbox is a list of tools, got <built-in function print>"),  # type: ignore[list-item],
 (lambda: to.tool("search"), "@tool makes a Tool of a function, got 'search'; write @tool above its def"),
+(lambda: tool(Desk.look), "look: nobody gives self; make the Tool of an object's method, as in tool(mine.look)"),
+(lambda: tool(unresolved), "unresolved: an annotation cannot be resolved: name 'Parcel' is not defined; define"),
+(lambda: tool(partial(unresolved, 1)), "@tool makes a Tool of a function, got functools.partial("),
 (lambda: to.mcp_tools(3), "mcp is a command line or an address, such as 'uvx mcp-server-time', got 3"),  # type: ignore[arg-type]
     # what the functions of the package itself are given,
 (lambda: to.make(to.Source), "an environment is named by its id, such as 'HLE-v0', got <class"),  # type: ignore[arg-type]
