@@ -5,25 +5,27 @@ from __future__ import annotations
 import math
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
-from tests.sources import AdderSource, AnswerWorld, adder_script
+from tests.sources import AdderSource, AnswerWorld, add, adder_script
 from tests.tau2_playing import needs_package
 from toolorchestra.envs.base.types import Answer, Question, Rows, Transcript
-from toolorchestra.envs.domains.source import Scene
+from toolorchestra.envs.domains.source import Scene, Source, Task, TaskWorld
 from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.registration import ids, register
 from toolorchestra.envs.testing import ConformanceError, check_environment
+from toolorchestra.envs.testing.conformance_rules import RULES
 from toolorchestra.envs.tools import Toolbox, tool
 
+SECRETS = "nothing before the end says the answer"
 OWN = ("Adder", "Sleeper", "Broken", "Judged", "Talker")
 
 
@@ -41,7 +43,7 @@ EVERY_ID = [pytest.param(name, marks=needs_package if "Tau2" in name else ()) fo
 def test_every_id_conforms(env_id: str) -> None:
     report = check_environment(env_id)
     assert report.env_id == env_id
-    assert len(report.rules) == 15
+    assert {*RULES} - {*report.rules} <= {SECRETS}
     assert report.steps > report.episodes >= 30
 
 
@@ -132,6 +134,40 @@ class _QuestionWorld(AnswerWorld):
         self.question = Question("What is it?", Answer("forty-two"), "all", "knowledge", 1.0)
 
 
+def told(number: int) -> Task:
+    return Task(f"What is {number}?", f"answer {number}")
+
+
+class HintSource(Source):
+    """Says the answer of a Task in what is public of it."""
+
+    tools = (add,)
+
+    def tasks(self) -> Iterable[Task]:
+        return map(told, range(100))
+
+    def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        scene = super().open(task_id, seed, sheet, tools)
+        return scene._replace(public={**scene.public, "hint": scene.world.task.answer})  # type: ignore[attr-defined]
+
+
+class ToldSource(HintSource):
+    """Says it in the system message. That all tasks have one which lists all answers is no breach."""
+
+    listed = False
+
+    def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        return Source.open(self, task_id, seed, sheet, tools)
+
+    def world(self, task: Task, toolbox: Toolbox) -> World:
+        said = ", ".join(str(one.answer) for one in self.tasks()) if self.listed else task.answer
+        return TaskWorld(task, toolbox, f"The answer is one of: {said}.")
+
+
+class ListedSource(ToldSource):
+    listed = True
+
+
 class _LooseMessage(dict[str, Any]):
     pass
 
@@ -183,6 +219,8 @@ class MemorySource(AdderSource):
         ("SameTask", "different seeds", "20 seeds gave {'adder/train/0'} alone"),
         ("Memory", "the same seed gives", "'content'] was '"),
         ("Loud", "nothing before the end", "info says the expected answer: {'forty-two'}"),
+        ("Hint", "nothing before the end", "info says the expected answer: {'answer "),
+        ("Told", "nothing before the end", "the system message says the expected answer: {'answer "),
         ("Loose", "gymnasium's own check", "observation space"),
     ],
 )
@@ -192,6 +230,12 @@ def test_a_broken_rule_is_named(name: str, rule: str, seen: str) -> None:
     assert f"Tests/{name}-v0 breaks the rule" in str(caught.value)
     assert rule in str(caught.value)
     assert seen in str(caught.value)
+
+
+def test_a_rule_that_had_nothing_to_look_at_is_not_reported() -> None:
+    few: dict[str, Any] = {"seeds": (0, 1), "episodes": 1, "abandoned": 0}
+    assert SECRETS not in check_environment(own_id("Adder"), **few).rules
+    assert SECRETS in check_environment(own_id("Listed"), **few).rules
 
 
 class CheatingEnv(OrchestraEnv):

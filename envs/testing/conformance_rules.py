@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import math
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from gymnasium.utils.env_checker import check_env
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ResetNeeded
 from toolorchestra.envs.base.types import Answer, Message, Observation, Question
+from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.money.prices import NANO
 from toolorchestra.envs.testing.rehearsal import (
@@ -39,6 +41,10 @@ SEEDS_FOR_VARIETY = 20
 
 class BrokenRule(Exception):
     """What was seen instead of what the rule says."""
+
+
+class NothingToCheck(Exception):
+    """The environment has nothing that the rule could be seen to hold for."""
 
 
 def _demand(holds: bool, seen: str) -> None:
@@ -249,17 +255,37 @@ def _equal(i: int, number: int, want: Any, got: Any) -> None:
 
 def _secrets(rehearsal: Rehearsal) -> None:
     env = rehearsal.make()
+    known: list[tuple[set[str], str]] = []
     for seed in rehearsal.seeds:
         for episode in rehearsal.play(env, seed, 1).episodes():
-            question = getattr(cast(Episode, env.episode).world, "question", None)
-            answer = getattr(question, "answer", None)
-            secret = {answer.text, *answer.aliases} if isinstance(answer, Answer) else set()
+            world = cast(Episode, env.episode).world
+            if secret := _answers(world):
+                known.append((secret, world.system))
             for step in episode[:-1]:
                 info = {key: value for key, value in step.info.items() if key not in ("new_messages", "task_id")}
                 hidden = [v for v in leaves((step.observation, info)) if isinstance(v, Question | Answer)]
                 _demand(not hidden, f"before the end the agent is handed {hidden!r:.200}")
                 told = secret.intersection(v for v in leaves(info) if isinstance(v, str))
                 _demand(not told, f"before the end info says the expected answer: {told}")
+    if not known:
+        raise NothingToCheck
+    # A list of all answers that there are is in every task's message. An opening may show an answer rightly, among
+    # choices or in a text to be read.
+    listed = all(_says(system, secret) for secret, _ in known for _, system in known)
+    told = {answer for secret, system in known for answer in secret if _says(system, {answer})}
+    each = all(_says(system, secret) for secret, system in known)
+    _demand(listed or not each, f"the system message says the expected answer: {told}")
+
+
+def _answers(world: World) -> set[str]:
+    """The texts of the answer that a world's question or task expects, where it has one."""
+    held = [getattr(getattr(world, name, None), "answer", None) for name in ("question", "task")]
+    texts = [(a.text, *a.aliases) if isinstance(a, Answer) else (a,) for a in held if isinstance(a, Answer | str)]
+    return {text for some in texts for text in some if text.strip()}
+
+
+def _says(message: str, answers: set[str]) -> bool:
+    return any(re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", message) for answer in answers)
 
 
 def _abandoned(rehearsal: Rehearsal) -> None:
