@@ -29,6 +29,8 @@ from toolorchestra.envs.outcomes.table import Outcomes
 FORMAT = 1
 DRAWS = 200
 FEW_ROWS = 200
+FEW_TASKS = 20
+"""Tasks a family, on average, below which a family's rates take up much of what its tasks have in common."""
 ENDS = (2.5, 97.5)
 Interval = tuple[float, float, float]
 """A value with the ends of its 95 % interval."""
@@ -52,7 +54,7 @@ class ExpertsFit:
     def warnings(self) -> list[str]:
         """What these rows cannot say, in sentences."""
         rows, counts = self.rows, self.counts
-        graded = int(counts.runs.sum())
+        graded, each = int(counts.runs.sum()), len(counts.family) / counts.families
         small = [name for name, size in zip(rows.family_names, _sizes(counts), strict=True) if size < 5]
         never = [model for model, right in zip(rows.models, counts.right.sum(0), strict=True) if not right]
         said = [
@@ -67,6 +69,11 @@ class ExpertsFit:
             *((True, f"left out: {count} {what}") for what, count in rows.left_out.items()),
             *((name not in self.lengths, f"no {name} are known: nothing was fitted of them") for name in LENGTHS),
             (len(rows) - graded, f"{len(rows) - graded} rows are not graded, and count for their lengths alone"),
+            (
+                each < FEW_TASKS,
+                f"{each:.1f} tasks a family: task_sd and pair_sd come out too small, since each family's rates are "
+                "fitted on the same few tasks; name fewer families, or record more tasks",
+            ),
             (small, f"families of fewer than five tasks are known by little: {', '.join(map(repr, small[:5]))}"),
             (never, f"never right, so that no more is known than that they are weak: {', '.join(never[:5])}"),
         ]

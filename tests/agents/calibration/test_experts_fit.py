@@ -114,6 +114,7 @@ def test_warnings_say_what_the_rows_cannot(tmp_path: Path) -> None:
     assert "no model ran a task twice" in text
     assert "name no runs" in text
     assert "no usd are known" in text
+    assert "3.0 tasks a family: task_sd and pair_sd come out too small" in text
     assert made.success.pair_sd == 0.0
     write(made, tmp_path / "experts.json", source="drawn, revision 1")
     told = json.loads((tmp_path / "experts.json").read_text())
