@@ -78,13 +78,13 @@ class E2b:
                 finally:
                     spent = round(time.monotonic() - started, 4)
                     await machine.kill()
-        except BaseException as err:
+        except BaseException as raised:
             if machine is not None and bill is not None:
                 used = round(time.monotonic() - started, 4)
                 bill.add(Usage(self.item, TOOL, seconds=used, unconfirmed=True))
-            if not isinstance(err, Exception):
+            if not isinstance(raised, Exception):
                 raise
-            raise self._outage(err) from None
+            raise self._outage(raised) from None
         if done is None:
             return Execution("", f"ended: not done after {seconds:g} s", -9, spent)
         most = self.bounds.output_bytes
