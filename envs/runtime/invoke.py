@@ -70,7 +70,7 @@ def _read(out: object) -> str:
         return json.dumps(out, ensure_ascii=False, default=str)
     if isinstance(out, AsyncIterator | Awaitable | Iterator):
         kind = type(out).__name__
-        raise TypeError(f"a tool gives a text or a value, got a {kind}, which has none yet; await it, or give a list")
+        raise TypeError(f"a tool gives a text or a value, got {kind}, which has none yet; await it, or give a list")
     return str(out)
 
 

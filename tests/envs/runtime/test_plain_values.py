@@ -45,4 +45,4 @@ async def lazily() -> Any:
 def test_what_is_no_value_yet_fails_the_call(value: Any, kind: str) -> None:
     failure = given(value).failure
     assert failure is not None
-    assert failure.error.startswith(f"TypeError: a tool gives a text or a value, got a {kind}, ")
+    assert failure.error.startswith(f"TypeError: a tool gives a text or a value, got {kind}, ")
