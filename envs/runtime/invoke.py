@@ -66,6 +66,8 @@ def _finished(out: object, context: ToolContext) -> CallResult:
 
 def _read(out: object) -> str:
     """What the agent reads of a plain value: JSON, but for a text and what JSON has no word for."""
+    if isinstance(out, str):
+        return str(out)
     if isinstance(out, dict | list | tuple | bool | NoneType):
         return json.dumps(out, ensure_ascii=False, default=str)
     if isinstance(out, AsyncIterator | Awaitable | Iterator):
