@@ -8,6 +8,7 @@ import math
 import time
 from asyncio import CancelledError, current_task
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from types import CoroutineType, NoneType
 from typing import Any
 
@@ -69,7 +70,8 @@ def _read(out: object) -> str:
     if isinstance(out, str):
         return str(out)
     if isinstance(out, dict | list | tuple | bool | NoneType):
-        return json.dumps(out, ensure_ascii=False, default=str)
+        with suppress(TypeError, ValueError):  # a dict's key may be what JSON has no word for
+            return json.dumps(out, ensure_ascii=False, default=str)
     if isinstance(out, AsyncIterator | Awaitable | Iterator):
         kind = type(out).__name__
         raise TypeError(f"a tool gives a text or a value, got {kind}, which has none yet; await it, or give a list")

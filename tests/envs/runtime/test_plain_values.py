@@ -28,6 +28,7 @@ def given(value: Any) -> CallResult:
         ({"größe": [1, None], "on": False}, '{"größe": [1, null], "on": false}'),
         (("a", 2), '["a", 2]'),
         ({"day": datetime.date(2026, 11, 29)}, '{"day": "2026-11-29"}'),
+        ({(1, 2): "a pair"}, "{(1, 2): 'a pair'}"),
     ],
 )
 def test_it_is_read_as_json(value: Any, read: str) -> None:
