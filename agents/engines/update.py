@@ -150,7 +150,8 @@ class PolicyUpdate:
             gradient, told = self.helpers.receive(number)
             for weight, part in zip(self.trained, from_bytes(gradient, self.trained), strict=True):
                 weight.grad = part if weight.grad is None else weight.grad.add_(part)
-            sums = {name: sums.get(name, 0.0) + value for name, value in told.items()}
+            for name, value in told.items():  # it tells nothing where there was no batch for it
+                sums[name] = sums.get(name, 0.0) + value
         return sums
 
     def _mine(self, made: Iterable[list[Datum]], data: Sequence[Datum]) -> Iterator[list[Datum]]:

@@ -139,9 +139,12 @@ def test_an_optimiser_step_is_shared_and_its_gradient_is_the_same(
 
     monkeypatch.setattr(workers, "begin", counted)
     engine.take_help(workers)
+    few = [one.train(data[:1], TWO.loss, 1e-3) for one in (engine, alone)]
+    alone.adopt(engine.snapshot())
     told = [one.train(data, TWO.loss, 1e-3) for one in (engine, alone)]
     engine.take_help(None)
-    assert begun == [("gradient", 1)]
+    assert begun == [("gradient", 0), ("gradient", 1)]
+    assert few[0] == pytest.approx(few[1], rel=1e-4, abs=1e-6)  # also where there is no batch for the other process
     assert told[0]["kl_reference"] > 1e-3
     for name in ("loss", "kl_reference", "entropy", "tokens", "mismatch", "gradient_norm"):
         assert told[0][name] == pytest.approx(told[1][name], rel=1e-4, abs=1e-6)
