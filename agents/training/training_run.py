@@ -193,7 +193,8 @@ def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 def _check_same(config: TrainConfig, before: Mapping[str, Any], folder: Path, say: Say) -> None:
     now = _flat(json.loads(json.dumps(as_json(config))))  # as it looks after a journey through JSON
     before = _flat(before)
-    differing = sorted(name for name, value in now.items() if before.get(name) != value)
+    names = now.keys() | {name for name in before if name.startswith("environments.")}
+    differing = sorted(name for name in names if before.get(name) != now.get(name))
     told = ["environments" if name.startswith("environments.") else name for name in differing if name not in FREE]
     if refused := dict.fromkeys(told):
         raise ConfigError(

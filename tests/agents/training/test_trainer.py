@@ -24,7 +24,14 @@ from tests.agents.training.trained_models import kept, same
 from tests.two_texts import raises
 from toolorchestra.agents.commands.train import main as train_command
 from toolorchestra.agents.commands.train import options
-from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart, with_environments
+from toolorchestra.agents.configuration.config import (
+    EnvMix,
+    ModelConfig,
+    TrainConfig,
+    WarmStart,
+    as_json,
+    with_environments,
+)
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import Datum, LossParams
@@ -133,6 +140,9 @@ def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
         run(tmp_path, replace(COLD, groups=5, steps=2), resume=True)
     with pytest.raises(ConfigError, match=r"other settings \(environments\)"):
         run(tmp_path, replace(COLD, environments=(*COLD.environments, COLD.environments[0])), resume=True)
+    two = json.dumps(as_json(replace(COLD, environments=(*COLD.environments, COLD.environments[0]))))
+    with pytest.raises(ConfigError, match=r"other settings \(environments\)"):
+        training_run._check_same(COLD, json.loads(two), tmp_path, str)
     numbers = (tmp_path / "metrics.jsonl").read_text()
     for path in (tmp_path / "checkpoints").glob("step-*/engine.pt"):
         path.write_text("torn")
