@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"{_PREFIX}{step:06d}"
     draft = folder / f".{final.name}.{os.getpid()}"
+    before = draft.with_name(f"{draft.name}.before")  # where the one of the same step is until this one stands
     shutil.rmtree(draft, ignore_errors=True)
     try:
+        _remove(before)
         draft.mkdir()
         write(draft)
         (draft / STATE).write_text(json.dumps(state, indent=1))
@@ -38,10 +41,14 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
         for path in draft.iterdir():
             _sync(path)
         _sync(draft)
-        _remove(final)
+        if final.is_symlink() or final.exists():
+            final.rename(before)
         draft.rename(final)
         _sync(folder)
+        _remove(before)
     except OSError as err:
+        with suppress(OSError):  # none was set aside, or the new one stands
+            before.rename(final)
         shutil.rmtree(draft, ignore_errors=True)
         last = latest(folder)
         kept = f"the last good one is {last.name}" if last else "there is none yet"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from pathlib import Path
+from pathlib import Path, PosixPath
+from typing import Any
 
 import pytest
 
@@ -46,6 +48,31 @@ def test_a_full_disk_leaves_the_last_good_one(tmp_path: Path) -> None:
         checkpoint.save(tmp_path, 2, {}, full)
     assert checkpoint.latest(tmp_path) == tmp_path / "step-000001"
     assert [p.name for p in tmp_path.iterdir()] == ["step-000001"]
+
+
+class FullDisk(PosixPath):
+    """A disk without space for the name of a folder that is new."""
+
+    def rename(self, target: Any) -> FullDisk:
+        if self.suffix == f".{os.getpid()}":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return FullDisk(super().rename(target))
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_one_of_the_same_step_stays_until_the_new_one_stands(tmp_path: Path, linked: bool) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "run"
+    made = checkpoint.save(folder, 5, {"said": "one"}, write())
+    if linked:
+        made.rename(elsewhere)
+        made.symlink_to(elsewhere)
+    with pytest.raises(CheckpointError, match="No space left on device; the last good one is step-000005"):
+        checkpoint.save(FullDisk(folder), 5, {"said": "other"}, write())
+    assert [path.name for path in folder.iterdir()] == ["step-000005"]
+    assert checkpoint.read_state(made) == {"said": "one"}
+    checkpoint.save(folder, 5, {"said": "other"}, write())
+    assert [path.name for path in folder.iterdir()] == ["step-000005"]
+    assert checkpoint.read_state(made) == {"said": "other"}
 
 
 def test_old_ones_go_the_best_stays_and_drafts_are_swept(tmp_path: Path) -> None:
