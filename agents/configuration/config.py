@@ -129,8 +129,8 @@ class WarmStart:
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
     gate: bool = True
-    """Begin reinforcement learning only when nine of ten rollouts can be read in every turn. The steps are repeated for
-    that, twice at most."""
+    """Begin reinforcement learning only when 97 of a hundred rollouts can be read in every turn. The steps are
+    repeated for that, twice at most."""
 
     def __post_init__(self) -> None:
         require(self, NOT_NEGATIVE, "steps", where="warm_start.")
