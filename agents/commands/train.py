@@ -19,7 +19,7 @@ from toolorchestra.agents.commands.console import DONE, STOPPED, check_folder, c
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig, with_environments
 from toolorchestra.agents.configuration.presets import PRESETS, preset
 from toolorchestra.agents.engines.base import Kind, LossParams
-from toolorchestra.agents.reports.training_report import write_report
+from toolorchestra.agents.reports.training_report import episodes_of_report, write_report
 from toolorchestra.agents.training.build import build, default_folder, follow, follows, with_room
 from toolorchestra.agents.training.saved_model import saved_model
 from toolorchestra.agents.training.spending import counted, estimate_of, paid_by_one
@@ -121,7 +121,7 @@ def run(given: TrainOptions) -> int:
     """Train, and write the report."""
     config = given.config
     if given.estimate is not None:
-        say(str(estimate_of(config, given.estimate)))
+        say(estimate_of(config, given.estimate, 0 if given.no_report else episodes_of_report(config)))
         return DONE
     if follows():
         follow(config)

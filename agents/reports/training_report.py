@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.configuration.config import EnvMix, as_json
+from toolorchestra.agents.configuration.config import EnvMix, TrainConfig, as_json
 from toolorchestra.agents.configuration.environments import job_of, simulated
 from toolorchestra.agents.evaluation.heldout import (
     POLICY,
@@ -23,7 +23,7 @@ from toolorchestra.agents.evaluation.heldout import (
 from toolorchestra.agents.reports.page import write_page
 from toolorchestra.agents.reports.training_data import SUMMARY, TESTED, reached
 from toolorchestra.agents.rollouts.grpo import Trajectory
-from toolorchestra.agents.rollouts.rollout import Rollouts, factory_of
+from toolorchestra.agents.rollouts.rollout import Job, Rollouts, factory_of
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
 from toolorchestra.envs.base.files import write_json
@@ -50,13 +50,37 @@ def write_report(run: TrainingRun, say: Callable[[str], None] = lambda _: None) 
             say(line)
         final = held_out.evaluate(evaluating, record=True)
         require_money()
-        # Where an evaluation is short because the model is slow, so are they.
-        probes = standard_probes(evaluating, config.environments, min(PROBED, config.evaluation_tasks), say)
+        probes = standard_probes(evaluating, config.environments, _probed(config), say)
     summary = _as_summary(run, step, final, probes)
     write_json(run.folder / SUMMARY, summary)
     say(reached(summary))
     _keep_episodes(run.folder / TESTED, final)
     return write_page(run.folder).file
+
+
+def _probed(config: TrainConfig) -> int:
+    """Tasks on either side of a probe. Where an evaluation is short because the model is slow, so are they."""
+    return min(PROBED, config.evaluation_tasks)
+
+
+class _UnplayedRollouts(Rollouts):
+    """Rollouts that are counted, and not made."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def collect(self, jobs: Sequence[Job], watch: Callable[[Trajectory], None] | None = None) -> list[Trajectory]:
+        """Count them."""
+        del watch
+        self.count += len(jobs)
+        return []
+
+
+def episodes_of_report(config: TrainConfig) -> int:
+    """How many episodes the report of a run plays: the test, and the probes."""
+    probed = _UnplayedRollouts()
+    standard_probes(probed, config.environments, _probed(config))
+    return config.evaluation_tasks * len(config.environments) + probed.count
 
 
 def _keep_episodes(path: Path, final: Evaluation) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -57,18 +58,20 @@ def counted(
 
 
 def episodes_of(config: TrainConfig) -> float:
-    """How many episodes the run plays: for the supervised start, its gate, the steps, what is held out and the test."""
+    """How many episodes the run plays before its report: for the supervised start, its gate, the steps and what is held
+    out, which is played before the first step, every so many steps and after the last one."""
     start, step = config.warm_start, config.groups * config.rollouts
     shown = start.demonstrations if start.steps and not start.trajectories else 0
     shown *= TRIES + 1 if start.planned else 1
-    looked_at = (2 + config.steps // config.evaluate_every) * config.evaluation_tasks * len(config.environments)
+    evaluations = 1 + math.ceil(config.steps / config.evaluate_every)
+    looked_at = evaluations * config.evaluation_tasks * len(config.environments)
     return shown + step * (config.steps + bool(start.steps and start.gate)) + looked_at
 
 
-def estimate_of(config: TrainConfig, like: Sequence[Path]) -> str:
-    """What the run may pay to real models, in a sentence: each environment's part of its episodes, at what one costs.
-    The orchestrator is the model that is trained, and is paid by nobody."""
-    episodes = episodes_of(config)
+def estimate_of(config: TrainConfig, like: Sequence[Path], reported: int) -> str:
+    """What the run may pay to real models, in a sentence: each environment's part of its episodes, `reported` of the
+    report among them, at what one costs. The orchestrator is the model that is trained, and is paid by nobody."""
+    episodes = episodes_of(config) + reported
     paid = paid_for(config.environments, config.seed, like, lambda one: episodes / one.trials)
     return f"{episodes:,.0f} episodes: {paid}"
 

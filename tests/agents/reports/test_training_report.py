@@ -23,7 +23,7 @@ from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, WarmS
 from toolorchestra.agents.engines.base import Datum, LossParams, ModelSize, Sample, SamplingParams
 from toolorchestra.agents.reports import stages as of_stages
 from toolorchestra.agents.reports.stages import StagesPlayed, TaskResult, as_markdown, stages_of, together
-from toolorchestra.agents.reports.training_report import standard_probes, write_report
+from toolorchestra.agents.reports.training_report import episodes_of_report, standard_probes, write_report
 from toolorchestra.agents.rollouts.grpo import Trajectory
 from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts
 from toolorchestra.agents.training.group_dumps import ROLLOUTS
@@ -143,9 +143,10 @@ class Counted(Rollouts):
 
 
 def test_a_probe_says_how_many_tasks_it_played() -> None:
-    """Of a subject there may be fewer than were asked for."""
-    rollouts = Counted()
-    probes = standard_probes(rollouts, [EnvMix(env_id, 1.0, SHORT) for env_id in IDS], 12)
+    """Of a subject there may be fewer than were asked for. They are counted beforehand, for what a run may pay."""
+    rollouts, mixes = Counted(), tuple(EnvMix(env_id, 1.0, SHORT) for env_id in IDS)
+    probes = standard_probes(rollouts, mixes, 12)
+    assert episodes_of_report(replace(COLD, environments=mixes, evaluation_tasks=12)) == 2 * 12 + sum(rollouts.made)
     assert len(probes) == 8
     pairs = list(zip(rollouts.made[::2], rollouts.made[1::2], strict=True))
     assert [probe.tasks for probe in probes] == [min(pair) for pair in pairs]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.agents.commands.train import main
+from toolorchestra.agents.configuration.config import WarmStart
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.evaluation.rows import PAID
+from toolorchestra.agents.training.spending import episodes_of
 from toolorchestra.envs.money.journal import SpendJournal
 from toolorchestra.envs.money.prices import EXPERT, NANO, Charge
 
@@ -54,6 +58,13 @@ def test_a_run_says_what_it_paid_holds_its_cap_and_goes_on_under_a_higher_one(
             assert round(told(out) * NANO) == sum(charge.nano_usd for charge in paid) <= cap * NANO
             assert ("--resume --spend-cap USD" in err) == bool(code)
             assert ("nothing is learnt from what was played last" in err) == bool(code)
+
+
+@pytest.mark.parametrize(("steps", "evaluations"), [(100, 5), (90, 5), (25, 2), (1, 2)])
+def test_an_evaluation_follows_the_last_step_whatever_its_number(steps: int, evaluations: int) -> None:
+    config = replace(preset("8b-h100"), steps=steps, evaluate_every=25, warm_start=WarmStart(steps=0))
+    of_steps, tasks = steps * config.groups * config.rollouts, config.evaluation_tasks * len(config.environments)
+    assert episodes_of(config) == of_steps + evaluations * tasks
 
 
 def test_an_estimate_says_what_a_run_may_pay_and_asks_nobody(
