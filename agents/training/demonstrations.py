@@ -72,22 +72,24 @@ class Wanderer:
         return self._plays(episode)
 
 
-def demonstrate(chat: Chat, factory: EpisodeFactory, policy: Baseline, seed: int) -> tuple[Datum, Episode]:
-    """One episode of a scripted policy as training data, and as it ended."""
-    sequence: TokenSequence | None = None
+def demonstrate(chat: Chat, factory: EpisodeFactory, policy: Baseline, seed: int) -> tuple[list[Datum], Episode]:
+    """One episode of a scripted policy as training data, of each stretch whose past was left as it was, and as it
+    ended."""
+    sequences: list[TokenSequence] = []
 
     def watched(episode: Episode) -> str:
-        nonlocal sequence
-        sequence, _ = chat.follow(sequence, episode.observation)
+        sequence, fresh = chat.follow(sequences[-1] if sequences else None, episode.observation)
+        if fresh:
+            sequences.append(sequence)
         text = policy(episode)
         ids = [*chat.encode(text), chat.stop]
         chat.take(sequence, Sample(ids, [0.0] * len(ids), True))
         return text
 
     episode = played(factory, watched, seed)
-    if sequence is None:
+    if not sequences:
         raise ConfigError(f"{episode.task_id} was over before its first turn")
-    return sequence.datum(1.0), episode
+    return [sequence.datum(1.0) for sequence in sequences], episode
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ def _told(
 ) -> list[Datum]:
     """The plans for some tasks, as training data; by a chat of this process where none is given."""
     chat = chat or _own_chat(config.model)
-    data = []
+    data: list[Datum] = []
     for env, factory, seed, rng in _tasks(config, numbers):
         policy: Baseline = Wanderer(rng, f"habits {config.seed}")
         if values is not None:
@@ -158,9 +160,9 @@ def _told(
                 continue
             plan = best_plan(values[env], factory, config.baselines, seed)
             policy = Follows(lambda _, plan=plan: plan)  # type: ignore[misc]
-        datum, episode = demonstrate(chat, factory, policy, seed)
+        stretches, episode = demonstrate(chat, factory, policy, seed)
         if episode.failure is None:
-            data.append(datum)
+            data += stretches
     return data
 
 

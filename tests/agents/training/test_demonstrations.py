@@ -25,7 +25,13 @@ from toolorchestra.agents.evaluation.heldout import played
 from toolorchestra.agents.policies.baselines import RandomPolicy, baseline
 from toolorchestra.agents.policies.plans import token_price
 from toolorchestra.agents.rollouts.rollout import Chat, Job, factory_of, measured, siblings
-from toolorchestra.agents.training.demonstrations import Wanderer, _tasks, demonstrations, recorded
+from toolorchestra.agents.training.demonstrations import (
+    Wanderer,
+    _tasks,
+    demonstrate,
+    demonstrations,
+    recorded,
+)
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.questions.datasets import NO_SUBJECT
@@ -108,6 +114,17 @@ def test_where_some_tools_have_experts_who_saves_or_hurries_asks_these(kind: str
     calls = [played(factory, Wanderer(random.Random(seed), "some"), seed).calls for seed in range(20)]
     experts = sum(count for one in calls for name, count in one.items() if name.startswith("expert-"))
     assert (0.4 if asks else 0.0) <= experts / sum(sum(one.values()) for one in calls) < (0.6 if asks else 0.15)
+
+
+@pytest.mark.parametrize("history", ["full", "state"])
+def test_every_turn_of_a_play_is_shown_also_where_the_past_is_told_anew(history: str) -> None:
+    factory, chat = factory_of("ToolOrchestra/HLE-v0", history=history), Chat(load_tokenizer())
+    plays = [demonstrate(chat, factory, Wanderer(random.Random(seed), "some"), seed) for seed in range(8)]
+    assert {len(data) == episode.turn for data, episode in plays if episode.turn > 1} == {history == "state"}
+    for data, episode in plays:
+        said = [m["content"] for m in episode.messages if m["role"] == "assistant"]
+        shown = (token for d in data for token, counts in zip(d.tokens, d.mask, strict=True) if counts)
+        assert chat.tokenizer.decode([*shown]) == "".join(f"{text}{chat.stop_text}" for text in said)
 
 
 def test_where_messages_are_heard_random_plays_say_some() -> None:
