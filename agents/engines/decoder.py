@@ -119,6 +119,7 @@ class Decoder:
         self.embed = weights["model.embed_tokens.weight"]
         self.head = weights.get("lm_head.weight", self.embed)
         self.norm = weights["model.norm.weight"]
+        self.layers = []  # what was fused goes before it is fused anew
         self.layers = [_Layer(weights, f"model.layers.{i}") for i in range(layers)]
 
     def adapt(self, adapter: Adapter | None) -> None:

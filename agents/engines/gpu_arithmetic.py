@@ -129,6 +129,8 @@ class MemoryPlan:
     """Bytes of a number in the sampler's cache; None: as wide as a weight."""
     local_cache_tokens: int = 0
     """Rows x length of the sampler in this process, where that is used."""
+    ahead: bool = False
+    """Whether that sampler goes on while the weights change."""
     processes: int = 1
     """GPUs that train together: each holds a part of every weight."""
     narrow: bool = False
@@ -259,8 +261,23 @@ def _sampler(plan: MemoryPlan, weights: int) -> list[MemoryPart]:
             MemoryPart(CACHE, share - weights - SAMPLER_WORK_BYTES, True, False, "model.memory_share"),
             MemoryPart("sampler: asleep, estimated", CONTEXT_BYTES, False, True),
         ]
+    if not plan.local_cache_tokens:
+        return []
     cache = plan.local_cache_tokens * plan.shape.kv_bytes_per_token(plan.width)
-    return [MemoryPart(CACHE, cache, True, True, "model.rows, or sampler=vllm")] if cache else []
+    return [
+        MemoryPart("sampler: copies of weights", _copies(plan) * plan.width, True, True, "sampler=vllm"),
+        MemoryPart(CACHE, cache, True, True, "model.rows, or sampler=vllm"),
+    ]
+
+
+def _copies(plan: MemoryPlan) -> int:
+    """Numbers of weights that the sampler in this process holds beside the trainer: what it has fused, or all linear
+    layers where an adapter is added into them, or all weights where the trainer's change or are in parts."""
+    if plan.processes > 1 or (plan.ahead and not plan.lora_rank):
+        return replace(plan.shape, tied=False).parameters  # a tied one is copied by both of its names
+    q, k, v, out, gate, up, down = (i * o for i, o in plan.shape._projections)
+    merged = bool(plan.lora_rank) and plan.width == ADAPTER_WIDTH
+    return plan.shape.layers * (q + k + v + gate + up + merged * (out + down))
 
 
 def served_tokens(shape: Shape, device_bytes: int, width: int) -> int:

@@ -43,8 +43,10 @@ def named_weights(
         for key, value in module.named_parameters(recurse=False):
             if "base_layer" in name:
                 place = name.removesuffix(".base_layer")
-                delta = _delta(base.get_submodule(place)) if adapted and key == "weight" else 0.0
-                yield f"{place}.{key}", (whole(value) + delta).detach().to(dtype or value.dtype)
+                held = whole(value)
+                if adapted and key == "weight":
+                    held = held + _delta(base.get_submodule(place))
+                yield f"{place}.{key}", held.detach().to(dtype or value.dtype)
             elif "lora_" not in name:
                 yield f"{name}.{key}", whole(value).detach().to(dtype or value.dtype)
 

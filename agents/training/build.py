@@ -210,6 +210,7 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int, count
         memory_share=wanted.memory_share if wanted.sampler == "vllm" else 0.0,
         cache_width=1 if wanted.cache == "fp8" else None,
         local_cache_tokens=wanted.rows * config.max_context if wanted.sampler == "local" else 0,
+        ahead=config.max_staleness > 0,
         processes=count,
         narrow=count > 1 and not wanted.lora_rank,
     )

@@ -24,6 +24,7 @@ from toolorchestra.agents.engines.gpu_arithmetic import (
 )
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.ranks import Following
+from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model, random_model
 from toolorchestra.agents.training.build import plan
 from toolorchestra.envs.base.errors import ConfigError
@@ -157,6 +158,40 @@ def test_checkpointing_computes_attention_once(monkeypatch: pytest.MonkeyPatch) 
     layers = EIGHTH["num_hidden_layers"]
     assert seen.names["_scaled_dot_product_flash_attention_for_cpu"] == layers
     assert seen.names["silu"] == 2 * layers, "the rest is run again"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rank", "ahead"),
+    [("bfloat16", 4, False), ("float32", 4, False), ("float32", 0, False), ("float32", 0, True), ("bfloat16", 4, True)],
+)
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_local_sampler_copies_the_weights_that_the_budget_says(
+    dtype: str, rank: int, ahead: bool, tied: bool
+) -> None:
+    """By the memory that it holds apart from the trainer, but for norms and the adapter."""
+    like = {**EIGHTH, "tie_word_embeddings": tied}
+    engine = LocalEngine(random_model(like, dtype), [1], LocalConfig(length=64, rows=2, lora_rank=rank, dtype=dtype))
+    engine._apart = ahead
+    engine._sync()
+    assert isinstance(engine.sampler, LocalSampler)
+    decoder = engine.sampler.decoder
+    products = [getattr(layer, name) for layer in decoder.layers for name in ("qkv", "out", "gate_up", "down")]
+    held = [decoder.embed, decoder.head, *(product._weight for product in products)]
+    trained = {p.untyped_storage().data_ptr() for p in engine.model.parameters()}
+    apart = sum({place: t.nbytes for t in held if (place := t.untyped_storage().data_ptr()) not in trained}.values())
+    width = engine.dtype.itemsize
+    plan = MemoryPlan(Shape.read(like), 10**12, width, rank, local_cache_tokens=2 * 64, ahead=ahead)
+    (told,) = (part.bytes for part in budget(plan).parts if part.name == "sampler: copies of weights")
+    assert told == pytest.approx(apart, rel=0.01)
+
+
+def test_what_the_local_sampler_copies_may_be_what_does_not_fit() -> None:
+    config = preset("8b-h100")
+    local = replace(config, model=replace(config.model, sampler="local", cache="auto", rows=1))
+    made = budget(plan(local, QWEN3_8B, H100_BYTES))
+    assert "| sampler: copies of weights | 9.1 | 9.1 | 9.1 |" in made.table()
+    with pytest.raises(ConfigError, match=r"training would take .* GB more"):
+        budget(replace(made.plan, device_bytes=made.total(training=True) - 10**9)).check()
 
 
 @pytest.mark.parametrize("rank", [0, 4])
