@@ -31,7 +31,7 @@ def algorithm_of(config: TrainConfig) -> Algorithm:
         )
     try:
         made: Any = resolve_name(ALGORITHMS.get(name, name))(config.advantage)
-    except (ImportError, AttributeError, TypeError) as err:
+    except (ImportError, AttributeError, TypeError, ValueError) as err:
         raise ConfigError(
             f"algorithm={name} cannot be made ({err}); name a class that takes the settings of `advantage`, as "
             "your.module:YourAlgorithm"

@@ -11,6 +11,7 @@ fit is refused.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -72,8 +73,8 @@ def run(given: BudgetOptions) -> int:
 
 def memory(config: TrainConfig, machine: TargetMachine, shape: Mapping[str, Any]) -> str:
     """The table of a GPU's memory, and how many tokens the sampler's cache holds."""
-    if machine.gigabytes <= 0:
-        raise ConfigError(f"--gigabytes is above 0 and says how much memory the GPU has, got {machine.gigabytes!r}")
+    if not 0 < machine.gigabytes < math.inf:
+        raise ConfigError(f"--gigabytes, the memory of the GPU, is a number above 0, got {machine.gigabytes!r}")
     made = budget(plan(config, shape, int(machine.gigabytes * 1e9), max(1, machine.training)))
     made.check()
     lines = [made.table()]
@@ -149,8 +150,10 @@ def shape_named(name: str) -> Mapping[str, Any]:
     """A model's shape by its short name, or from its config.json."""
     if name in SHAPES:
         return SHAPES[name]
+    valid = f"name a model's config.json, or one of: {', '.join(SHAPES)}"
+    if not name:
+        raise ConfigError(f"--shape: the preset's model has none that is known; {valid}")
     try:
         return dict(json.loads(Path(name).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as err:
-        told = f"--shape: {err}; name a model's config.json, or one of: {', '.join(SHAPES)}"
-        raise ConfigError(told) from None
+        raise ConfigError(f"--shape: {err}; {valid}") from None

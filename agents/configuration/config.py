@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from toolorchestra.agents.configuration.environment_options import chosen_envs
-from toolorchestra.agents.engines.base import EngineSettings, Kernels, LossParams, OptimizerKind
+from toolorchestra.agents.engines.base import DTYPES, EngineSettings, Kernels, LossParams, OptimizerKind
 from toolorchestra.agents.policies.baselines import NAMES
 from toolorchestra.agents.rollouts.grpo import AdvantageParams
 from toolorchestra.envs.base.errors import (
@@ -90,6 +90,7 @@ class ModelConfig(EngineSettings):
         counts = ("hidden", "threads", "rows", "tokens_per_batch", "lora_alpha")
         require(self, AT_LEAST_ONE, *counts, where="model.")
         require(self, NOT_NEGATIVE, "lora_rank", where="model.")
+        one_of("model.dtype", self.dtype, DTYPES)
         one_of("model.optimizer", self.optimizer, get_args(OptimizerKind))
         one_of("model.kernels", self.kernels, get_args(Kernels))
         one_of("model.sampler", self.sampler, get_args(SamplerKind))

@@ -248,6 +248,8 @@ class Probed(Protocol):
 OptimizerKind = Literal["adamw", "muon"]
 Kernels = Literal["auto", "torch", "flash", "compiled"]
 
+DTYPES = ("float32", "bfloat16", "float16")
+
 LOGIT_BYTES = 1 << 30
 """Bytes of one copy of a batch's logits. What training and prompts need of the vocabulary's width goes through it."""
 

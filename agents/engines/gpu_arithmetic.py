@@ -63,15 +63,25 @@ class Shape:
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Shape:
         """Read a configuration as transformers writes it, or as it stands in a config.json."""
-        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+
+        def size(name: str, otherwise: int | None = None) -> int:
+            value = config.get(name) or otherwise
+            if type(value) is not int or value < 1:
+                raise ConfigError(
+                    f"a model's config.json has {name}, a whole number above 0, got {config.get(name)!r:.60}; give one "
+                    "of a language model alone, shaped as Qwen3 or Llama"
+                )
+            return value
+
+        heads, hidden = size("num_attention_heads"), size("hidden_size")
         return cls(
             hidden=hidden,
-            inner=int(config["intermediate_size"]),
-            layers=int(config["num_hidden_layers"]),
+            inner=size("intermediate_size"),
+            layers=size("num_hidden_layers"),
             heads=heads,
-            kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_width=int(config.get("head_dim") or hidden // heads),
-            vocabulary=int(config["vocab_size"]),
+            kv_heads=size("num_key_value_heads", heads),
+            head_width=size("head_dim", hidden // heads),
+            vocabulary=size("vocab_size"),
             tied=bool(config.get("tie_word_embeddings")),
             head_norms=config.get("model_type") == "qwen3",
         )

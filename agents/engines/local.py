@@ -43,7 +43,7 @@ from toolorchestra.agents.engines.base import (
 )
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.lora import adapter_of, keep_few_activations, with_lora
-from toolorchestra.agents.engines.pretrained import take_kernels
+from toolorchestra.agents.engines.pretrained import device_of, take_kernels
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.sharded import for_disk, like
 from toolorchestra.agents.engines.update import PolicyUpdate, from_bytes, to_bytes
@@ -113,7 +113,7 @@ class LocalEngine:
     ) -> None:
         torch.set_num_threads(config.threads)
         self.config, self.ranks = config, ranks
-        self.device = torch.device(config.device)
+        self.device = device_of(config.device)
         self.dtype: torch.dtype = getattr(torch, config.dtype)
         if self.dtype.itemsize < 4 and not config.lora_rank:
             raise ConfigError(

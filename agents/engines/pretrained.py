@@ -35,6 +35,16 @@ def shape_of(path: str) -> Mapping[str, Any]:
     return found
 
 
+def device_of(name: str) -> torch.device:
+    """The device of a name."""
+    import torch
+
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"model.device is cpu, cuda, or one of several GPUs, such as cuda:1; got {name!r}") from None
+
+
 def device_memory(device: str) -> tuple[str, int]:
     """A GPU's name and its bytes."""
     import torch

@@ -31,9 +31,10 @@ def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
 def _local(config: TrainConfig, say: Say) -> tuple[Any, Chat]:
     """Build over the tiny model or over one of transformers', with the sampler of the configuration."""
     from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-    from toolorchestra.agents.engines.pretrained import shape_of, times_float32
+    from toolorchestra.agents.engines.pretrained import device_of, shape_of, times_float32
 
     wanted = config.model
+    device_of(wanted.device)  # what it says is said before a model is loaded
     if wanted.device.startswith("cuda"):
         _check_memory(config, shape_of(wanted.path) if wanted.path else {}, say)
     elif wanted.dtype != "float32" and (slower := times_float32(wanted.dtype)) >= SLOW:

@@ -89,8 +89,9 @@ def test_every_name_is_an_algorithm_and_an_unknown_one_is_refused() -> None:
         assert batch.used == 2
     with pytest.raises(ConfigError, match=r"no algorithm 'ppo'; valid: .*grpo"):
         algorithm_of(replace(config, algorithm="ppo"))
-    with pytest.raises(ConfigError, match="algorithm=builtins:list cannot be made"):
-        algorithm_of(replace(config, algorithm="builtins:list"))
+    for name in ("builtins:list", "a:b:c", ":x"):
+        with pytest.raises(ConfigError, match=f"algorithm={name} cannot be made .* as your.module:YourAlgorithm"):
+            algorithm_of(replace(config, algorithm=name))
     with pytest.raises(ConfigError, match="algorithm=builtins:str has no score, advantages"):
         algorithm_of(replace(config, algorithm="builtins:str"))
 

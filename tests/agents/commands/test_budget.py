@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,10 @@ def test_the_shape_is_that_of_a_named_model_or_of_a_config_json(tmp_path: Path, 
     ("words", "says"),
     [
         ("--gigabytes 24", "GB more than the device's 24.0 GB; "),
-        ("--preset tiny", "name a model's config.json, or one of: qwen3-8b"),
+        ("--gigabytes nan", "--gigabytes, the memory of the GPU, is a number above 0, got nan"),
+        ("--gigabytes 1e400", "--gigabytes, the memory of the GPU, is a number above 0, got inf"),
+        ("--model.dtype fp8", "no model.dtype 'fp8'; valid: bfloat16, float16, float32"),
+        ("--preset tiny", "the preset's model has none that is known; name a model's config.json, or one of: qwen3-8b"),
         ("--shape none.json", "No such file or directory: 'none.json'; name a model's config.json"),
         ("--shape setup.cfg", "; name a model's config.json, or one of: qwen3-8b, "),
     ],
@@ -89,3 +93,20 @@ def test_what_cannot_be_reckoned_is_said(
     monkeypatch.chdir(REPOSITORY)
     assert ended(main, words) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        ({"text_config": SHAPES["qwen3-8b"]}, "num_attention_heads, a whole number above 0, got None; give one of a"),
+        ({**SHAPES["qwen3-8b"], "num_attention_heads": 0}, "num_attention_heads, a whole number above 0, got 0"),
+        ({**SHAPES["qwen3-8b"], "hidden_size": -4}, "hidden_size, a whole number above 0, got -4"),
+        ({**SHAPES["qwen3-8b"], "vocab_size": "many"}, "vocab_size, a whole number above 0, got 'many'"),
+    ],
+)
+def test_a_config_json_that_is_no_language_models_is_refused(
+    shape: dict[str, Any], says: str, tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    assert main(["--shape", str(tmp_path / "config.json")]) == 2
+    assert f"a model's config.json has {says}" in capsys.readouterr().err

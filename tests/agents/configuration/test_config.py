@@ -32,6 +32,8 @@ from toolorchestra.envs.base.errors import ConfigError
         ({"kernels": "ligr"}, "no model.kernels 'ligr'; valid: auto, compiled, flash, torch"),
         ({"cache": "fp8"}, "model.cache=fp8 is of vLLM: set model.sampler=vllm or served"),
         ({"cache": "fp4"}, "no model.cache 'fp4'; valid: auto, fp8"),
+        ({"dtype": "fp16"}, "no model.dtype 'fp16'; valid: bfloat16, float16, float32"),
+        ({"dtype": "int8", "lora_rank": 2}, "no model.dtype 'int8'; valid: bfloat16, float16, float32"),
         ({"hidden": 12}, "model.hidden is a multiple of 8, for four heads of even width; got 12"),
     ],
 )

@@ -162,6 +162,11 @@ def saved(folder: Path) -> str:
     return str(folder)
 
 
+def test_a_device_that_torch_does_not_know_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^model\.device is cpu, cuda, or .* such as cuda:1; got 'gpu'$"):
+        build(replace(preset("tiny"), model=ModelConfig(device="gpu")))
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="of machines without a GPU")
 def test_a_gpu_that_is_not_there_is_said_before_a_model_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.device=cuda:1, and torch sees no GPU here; install its CUDA build"):
