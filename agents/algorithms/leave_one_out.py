@@ -1,7 +1,9 @@
 """Leave one out: a reward less the mean of its siblings', without division by their deviation.
 
 A group counts as much as its rewards differ, so a few cents between right answers weigh less than right against wrong.
-Rewards are divided by the sum of the preference's weights, as held-out evaluation does: 1 is the most there is.
+Rewards are divided by the sum of the preference's weights, as held-out evaluation does: 1 is the most there is. Who is
+further than three quarters of that from the others' mean, as the only right one of a group is, meets MOST_ADVANTAGE,
+which is below SCALE: the group's advantages then do not add up to 0.
 """
 
 from __future__ import annotations
