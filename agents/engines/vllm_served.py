@@ -8,8 +8,9 @@ VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve MODEL --generation-config vllm --l
     --enable-lora --max-lora-rank 64
 VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --generation-config vllm --logprobs-mode processed_logprobs
 
-Several servers of one model stand behind one sampler. An episode's turns go to the server that has its past, a new one
-to the server with the fewest. Where a turn ends in an Outage the server is left alone until the next weights.
+One server, or several of one model, stand behind one sampler. An episode's turns go to the server that has its past, a
+new one to the server with the fewest. Where a turn ends in an Outage the server is left alone until the next weights,
+and where none is left these are handed out at once.
 """
 
 from __future__ import annotations
@@ -97,7 +98,11 @@ class ServedSampler(Sampler):
         """Continue a prompt. Cancelling it closes the connection, and the server aborts the turn."""
         del session
         check_length(prompt, params, self.config.length)
-        made, usage = await self._loop.until_done(self._complete(prompt, params))
+        try:
+            made, usage = await self._loop.until_done(self._complete(prompt, params))
+        except Outage:
+            self.version = NONE  # when it answers again, it may have been started anew, with the weights of its disk
+            raise
         self.prompt_tokens += len(prompt)
         self.cached_tokens += usage
         return made
@@ -137,7 +142,6 @@ class ServedSampler(Sampler):
             return await self._tried(turn, "sample a turn", self.config.request_seconds, _PASSING)
         except self._sdk.APIStatusError as err:
             if self._adapter and err.status_code == 404:
-                self.version = NONE
                 raise Outage(f"{self.config.base_url} has no adapter any more: it was started anew ({err})") from None
             raise ConfigError(f"{self.config.base_url} refused a turn: {err}") from None
 
@@ -347,13 +351,16 @@ class SeveralServers(Sampler):
         if known is not None and known in self._up:
             return known
         if not self._up:
-            raise Outage(f"none of {len(self.servers)} servers is left until the next weights are handed out")
+            raise self._none_left()
         self.release(session)
         chosen = min((s for s in self.servers if s in self._up), key=lambda s: self._episodes[s])
         if session:
             self._of_session[session] = chosen
             self._episodes[chosen] += 1
         return chosen
+
+    def _none_left(self) -> Outage:
+        return Outage(f"no server of {len(self.servers)} is left until the next weights are handed out")
 
     def _leave(self, server: ServedSampler, err: Outage) -> None:
         if server in self._up:
@@ -366,6 +373,8 @@ class SeveralServers(Sampler):
         """Continue prompts, and wait for them. They go round the servers, so that several calls together ask all of
         them: where one has other weights by mistake, its share of the gap shows."""
         servers = [s for s in self.servers if s in self._up]
+        if not servers:
+            raise self._none_left()
         numbers = range(self._probes, self._probes + len(prompts))
         self._probes += len(prompts)
         with ThreadPoolExecutor(len(prompts)) as threads:
@@ -392,7 +401,7 @@ class SeveralServers(Sampler):
         if not self._up:
             self.version = NONE
             raise EngineLost(
-                f"none of {len(self.servers)} servers took new weights; the last one said: "
+                f"no server of {len(self.servers)} took new weights; the last one said: "
                 f"{next(reversed(problems.values()), 'nothing')}. Start them again, and go on with resume=True",
                 command_line="--resume",
             )

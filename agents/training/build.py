@@ -160,7 +160,7 @@ def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say)
 
 
 def _served(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) -> Any:
-    """A running server, or several behind one sampler."""
+    """Running servers behind one sampler, also where there is one: it knows what to do when none is left."""
     from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler, SeveralServers, server_urls
 
     wanted = config.model
@@ -177,7 +177,7 @@ def _served(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) 
             )
             servers.append(opened.enter_context(closing(ServedSampler(shape, [stop], served))))
         opened.pop_all()
-    return SeveralServers(servers, say) if len(servers) > 1 else servers[0]
+    return SeveralServers(servers, say)
 
 
 def _check_memory(config: TrainConfig, shape: Mapping[str, Any], say: Say) -> None:

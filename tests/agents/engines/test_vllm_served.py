@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.presets import preset
-from toolorchestra.agents.engines import vllm_served
+from toolorchestra.agents.engines import agreement, vllm_served
 from toolorchestra.agents.engines.base import NONE, Adapter, EngineLost, Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.engines.vllm_served import (
@@ -329,11 +329,11 @@ def test_without_any_server_turns_fail_at_once_and_the_next_weights_end_the_run(
             script.dead = True
         turns(made, ["a", "b"])
         counts = [len(server.seen) for server in servers]
-        with pytest.raises(Outage, match="none of 2 servers is left until the next weights"):
+        with pytest.raises(Outage, match="no server of 2 is left until the next weights"):
             asyncio.run(made.sample([5], PARAMS, "c"))
         assert [len(server.seen) for server in servers] == counts
         assert made.version == NONE
-        with raises(EngineLost, r"none of 2 servers took new weights; .*503.*go on with resume=True$", "--resume"):
+        with raises(EngineLost, r"no server of 2 took new weights; .*503.*go on with resume=True$", "--resume"):
             made.sync(named_weights(MODEL), 2)
 
 
@@ -356,8 +356,40 @@ def test_servers_are_named_with_commas() -> None:
             server_urls(text)
 
 
-@pytest.mark.parametrize(("count", "kind"), [(1, ServedSampler), (2, SeveralServers)])
-def test_a_run_is_built_with_all_that_it_names(count: int, kind: Callable[..., object], tmp_path: Path) -> None:
+def test_one_server_that_was_started_anew_within_a_step_is_given_its_weights_again(tmp_path: Path) -> None:
+    with several(1, tmp_path) as (made, (script,), (server,), _):
+        made.sync(named_weights(MODEL), 1)
+        assert tokens(turns(made, ["a"])) == [2]
+        script.dead = True
+        assert not tokens(turns(made, ["a"]))
+        script.dead = False
+        assert made.version == made.servers[0].version == NONE  # so the engine hands weights out
+        with pytest.raises(Outage, match="no server of 1 is left"):
+            made.probe([[1]], PARAMS)
+        made.sync(named_weights(MODEL), 1)
+        assert "rpc" in server.seen[-1].path
+        assert tokens(turns(made, ["a"])) == [2]
+
+
+def test_a_run_ends_when_its_only_server_has_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its turns fail, and the next one finds out that nobody takes the weights."""
+    monkeypatch.setattr(vllm_served, "FIRST_BACKOFF_SECONDS", 0.0)
+    monkeypatch.setitem(agreement.TOLERANCE, "float32", 1e9)  # its numbers are no model's
+    script = Script(2)
+    with Loopback(script, lists_models=False) as server:
+        model = ModelConfig(hidden=32, sampler="served", server=server.base_url, handover=str(tmp_path))
+        made, _ = build(replace(preset("tiny"), model=model))
+        with closing(made):
+            assert asyncio.run(made.sample([5, 6], PARAMS)).tokens == [2]
+            script.dead = True
+            with pytest.raises(Outage, match="503"):
+                asyncio.run(made.sample([5, 6], PARAMS))
+            with pytest.raises(EngineLost, match=r"no server of 1 took new weights; .*503"):
+                asyncio.run(made.sample([5, 6], PARAMS))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_run_is_built_with_all_that_it_names(count: int, tmp_path: Path) -> None:
     with ExitStack() as stack:
         scripts = [Script(number) for number in range(count)]
         servers = [stack.enter_context(Loopback(script, lists_models=False)) for script in scripts]
@@ -365,7 +397,7 @@ def test_a_run_is_built_with_all_that_it_names(count: int, kind: Callable[..., o
         model = ModelConfig(hidden=32, sampler="served", server=urls, handover=str(tmp_path))
         made, _ = build(replace(preset("tiny"), model=model))
         stack.callback(made.close)
-        assert type(made.sampler) is kind
+        assert [one.config.base_url for one in made.sampler.servers] == [server.base_url for server in servers]
     gone = ModelConfig(hidden=32, sampler="served", server=f"{urls},http://127.0.0.1:9/v1", handover=str(tmp_path))
     with pytest.raises(ConfigError, match="no server at http"):
         build(replace(preset("tiny"), model=gone))
