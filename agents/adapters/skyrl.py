@@ -26,7 +26,7 @@ from toolorchestra.agents.rollouts.grpo import (
     teaches,
     training_batch,
 )
-from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts
+from toolorchestra.agents.rollouts.rollout import OUTAGE, Chat, RolloutParams, Rollouts
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
 from toolorchestra.envs.runtime.invoke import Gates
 
@@ -85,7 +85,7 @@ class ToolOrchestraGenerator(GeneratorInterface):  # type: ignore[misc]
         learning = met is None or met.training_phase == "train"
         fixed = self._baselines(rows, ids) if learning and self.settings.baselines else {}
         played = await asyncio.gather(*(self._play(rollouts, turns, row) for row in rows))
-        if played and all(one.trajectory.truncated_by == "outage" for one in played):
+        if played and all(one.trajectory.truncated_by == OUTAGE for one in played):
             heard = (played[0].trajectory.failure or {}).get("error")
             raise Outage(f"none of {len(played)} rollouts could be sampled; the first heard: {heard}")
         told = [

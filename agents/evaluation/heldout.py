@@ -344,7 +344,8 @@ def as_metrics(evaluation: Evaluation) -> dict[str, Any]:
         made["of_oracle"] = evaluation.of_oracle.value
     made |= {f"{CALLS}{key}": count for key, count in evaluation.standings[POLICY].calls.items()}
     for name, s in evaluation.standings.items():
-        made |= {f"{name}/reward": s.reward, f"{name}/accuracy": s.accuracy, f"{name}/cents": s.cents}
+        known_of = (s.reward, s.accuracy, s.cents) if s.tasks else (math.nan,) * 3
+        made |= dict(zip((f"{name}/reward", f"{name}/accuracy", f"{name}/cents"), known_of, strict=True))
     known = [task for task in evaluation.tasks if task is not None]
     for name, interval in intervals(known, POLICY).items():
         made |= {f"{POLICY}/{name}_low": interval.low, f"{POLICY}/{name}_high": interval.high}

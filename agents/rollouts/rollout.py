@@ -37,6 +37,8 @@ from toolorchestra.envs.wrappers.record import trajectory
 ENTRY = "toolorchestra.envs.env:OrchestraEnv"
 OUT_OF_CONTEXT = "context"
 """What an episode is truncated by that ran out of context: of the rollout's, or of its environment's own limit."""
+OUTAGE = "outage"
+"""What one is truncated by whose sampler was away or broke off."""
 SHOWN = ("task", "preference", "budget", "price_sheet")
 """What a record keeps of an episode's first info."""
 DEADLINE_SECONDS = 3_600.0
@@ -206,7 +208,7 @@ class Rollouts:
         except TimeoutError:
             run.stopped = "deadline"
         except Outage as err:  # the sampler's: what tools raise has become the episode's own failure
-            run.stopped, run.failure = "outage", failure("sampler", err)
+            run.stopped, run.failure = OUTAGE, failure("sampler", err)
         finally:
             self.engine.release(run.session)
         episode.settle()

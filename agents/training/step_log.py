@@ -147,7 +147,7 @@ def log_evaluation(run: TrainingRun, evaluation: Evaluation) -> None:
     names = labels(run.config.environments)
     found = dict(zip(names, run.held_out.by_environment(evaluation.trajectories).values(), strict=True))
     standings = zip(names, evaluation.by_environment.values(), strict=True)
-    apart = _apart(run, found, {name: one[POLICY].reward for name, one in standings}, "reward")
+    apart = _apart(run, found, {name: one[POLICY].reward for name, one in standings if one[POLICY].tasks}, "reward")
     terms = term_metrics(evaluation.trajectories)
     run.log.write("eval", run.step, {**as_metrics(evaluation), **terms, **apart})
     for warning in [

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.environments import chosen_tasks, seed_of
-from toolorchestra.agents.engines.base import Datum, Engine
+from toolorchestra.agents.engines.base import Datum, Engine, EngineLost
 from toolorchestra.agents.engines.machine import this_machine
 from toolorchestra.agents.evaluation.heldout import POLICY, baseline_measures
 from toolorchestra.agents.rollouts.grpo import Group, training_batch
-from toolorchestra.agents.rollouts.rollout import Chat, siblings
+from toolorchestra.agents.rollouts.rollout import OUTAGE, Chat, siblings
 from toolorchestra.agents.training import sessions
 from toolorchestra.agents.training.metrics import Progress
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
@@ -35,6 +35,8 @@ from toolorchestra.envs.money.journal import require_money
 MOST_MOVED = 0.02
 """How far the optimiser steps of one step may move the policy: KL divergence from what they began with, in nats a
 token. Runs that learn seldom pass it; in runs that unlearnt their grammar it was passed by far, before all else."""
+MOST_UNSAMPLED = 3
+"""Steps in a row of which the sampler broke off every rollout; then the run ends. One may come back after fewer."""
 SLOWER, FASTER = 0.5, 1.03
 """Factors of the pace, for a step that moved the policy too far and for an optimiser step that did not."""
 
@@ -99,6 +101,7 @@ def take_step(run: TrainingRun) -> str:
     collected = time.monotonic()
     require_money()
     batch = training_batch(taken.groups, run.algorithm)
+    run.unsampled = 0 if batch.data else _unsampled(run, taken.groups)
     learned = _learn(run, batch.data)
     if not batch.data:
         run.skipped += 1
@@ -107,6 +110,21 @@ def take_step(run: TrainingRun) -> str:
     publishing = run.ahead.publish(run.step + 1) if run.ahead else 0.0
     times = StepTimes(collected - started, learnt - collected, publishing)
     return log_step(run, taken, batch, learned, times)
+
+
+def _unsampled(run: TrainingRun, groups: Sequence[Group]) -> int:
+    """How many steps in a row the sampler has broken off every rollout of, with this one. After a few the run ends:
+    nothing is learnt, so no weights are handed out, which else would find out that it is away."""
+    rollouts = [one for group in groups for one in group.trajectories]
+    if any(one.truncated_by != OUTAGE for one in rollouts):
+        return 0
+    if run.unsampled + 1 == MOST_UNSAMPLED:
+        raise EngineLost(
+            f"in {MOST_UNSAMPLED} steps in a row the sampler broke off every rollout; the last one heard: "
+            f"{(rollouts[-1].failure or {}).get('error')}. Look into the sampler's log, and go on with resume=True",
+            command_line="--resume",
+        )
+    return run.unsampled + 1
 
 
 def collect_groups(run: TrainingRun) -> list[Group]:
@@ -158,6 +176,10 @@ def evaluate(run: TrainingRun) -> None:
         evaluation = run.held_out.evaluate(evaluating)
     require_money()
     mine, oracle = evaluation.standings[POLICY], evaluation.standings.get("oracle")
+    if not mine.tasks:  # unknown weights are no cheaper than others
+        run.say(f"held out, step {run.step}: every episode failed, and nothing is known of these weights")
+        log_evaluation(run, evaluation)
+        return
     share = "" if evaluation.of_oracle is None else f" ({evaluation.of_oracle.value:.0%} of the oracle's)"
     right = f" (oracle {oracle.accuracy:.0%})" if oracle else ""
     run.say(

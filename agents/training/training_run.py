@@ -69,6 +69,8 @@ class TrainingRun:
     """Factor of the learning rate: it falls by half when a step moves the policy too far, and grows back."""
     skipped: int = 0
     """Steps without one usable group."""
+    unsampled: int = 0
+    """Steps in a row of which the sampler broke off every rollout."""
     stopping: bool = False
     """Whether the run is to stop after the step it is in."""
     ends_at_once: bool = False

@@ -12,23 +12,27 @@ from typing import Any
 
 import pytest
 
+from tests.agents.evaluation.test_heldout import CHAT
+from tests.agents.reports.test_training_report import UNEVEN, Moody
 from tests.agents.rollouts.test_chat import QWEN3_LIKE, chat_with
 from tests.agents.training.test_trainer import COLD, run
 from tests.agents.training.trained_models import TOY
 from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import ModelConfig, WarmStart
 from toolorchestra.agents.engines import pretrained
+from toolorchestra.agents.engines.base import EngineLost, Sample
 from toolorchestra.agents.engines.pretrained import times_float32
-from toolorchestra.agents.rollouts.grpo import Grpo, Measure, TokenSequence, Trajectory, training_batch
+from toolorchestra.agents.rollouts.grpo import Group, Grpo, Measure, TokenSequence, Trajectory, training_batch
+from toolorchestra.agents.rollouts.rollout import OUTAGE
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.demonstrations import recorded
 from toolorchestra.agents.training.metrics import Progress, read
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
 from toolorchestra.agents.training.step_log import Choices, StepTimes, choices, log_step, rewriting, warnings
-from toolorchestra.agents.training.trainer import collect_groups
+from toolorchestra.agents.training.trainer import _unsampled, collect_groups, train
 from toolorchestra.agents.training.training_run import TrainingRun, claimed, open_run
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.base.preference import Preference
 
 QUICK = replace(COLD, environments=(TOY,), evaluation_tasks=1, groups=1, rollouts=2, model=ModelConfig(hidden=8))
@@ -112,6 +116,38 @@ def test_a_run_in_another_thread_than_the_main_one_takes_no_signal(tmp_path: Pat
     assert made[0].step == 1
     assert not made[0].stopping
     assert checkpoint.latest(tmp_path / "checkpoints") == tmp_path / "checkpoints" / "step-000001"
+
+
+class Away(Moody):
+    """A sampler that is away."""
+
+    async def sample(self, *_: object) -> Sample:
+        raise Outage("nobody answers")
+
+
+def test_a_run_whose_sampler_is_away_ends_and_knows_nothing_of_its_weights(tmp_path: Path) -> None:
+    said: list[str] = []
+    lost = r"in 3 steps in a row the sampler broke off every rollout; .* nobody answers\. Look into .* resume=True$"
+    with raises(EngineLost, lost, "--resume"):
+        train(UNEVEN, tmp_path, Away(), CHAT, resume=False, say=said.append)  # type: ignore[arg-type]
+    assert "held out, step 0: every episode failed, and nothing is known of these weights" in said
+    rows = [row for row in read(tmp_path / "metrics.jsonl") if row["kind"] == "eval"]
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    assert {row[name] for row in rows for name in ("policy/reward", "policy/accuracy", "policy/cents")} == {None}
+    found = checkpoint.latest(tmp_path / "checkpoints")
+    assert found is None or checkpoint.read_state(found)["best_step"] == -1
+
+
+def test_a_run_whose_experts_are_away_goes_on(tmp_path: Path) -> None:
+    """Or whose episodes run into their deadline: it is not the sampler that is gone."""
+    made = open_run(UNEVEN, tmp_path, Moody(), CHAT, resume=False, say=lambda _: None)  # type: ignore[arg-type]
+    made.unsampled = 2
+    failed = rollout(measure=Measure(0.0, 0.0, 0.0, {}, failed=True))
+    away = replace(failed, truncated_by=OUTAGE)
+    assert _unsampled(made, [Group([failed, failed])]) == 0
+    assert _unsampled(made, [Group([away, away]), Group([away, failed])]) == 0
+    with pytest.raises(EngineLost):
+        _unsampled(made, [Group([away, away])])
 
 
 def test_a_progress_line_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:
