@@ -20,16 +20,16 @@ SERIES = "0.4"
 """What the integration is written for and tested with; its classes are no stable interface of SkyRL's."""
 
 
-def check_skyrl(series: str = SERIES) -> None:
+def check_skyrl() -> None:
     """Raise ConfigError with what to do where SkyRL is missing, or of another version."""
     if util.find_spec("skyrl") is None:
         raise ConfigError(
-            f"this integration is SkyRL's, and skyrl is not installed here: it wants skyrl {series} on Python 3.12; "
+            f"this integration is SkyRL's, and skyrl is not installed here: it wants skyrl {SERIES} on Python 3.12; "
             "deploy/skyrl is a uv project that has it, make test-skyrl an environment without GPU packages"
         )
     found = metadata.version("skyrl")
-    if not found.startswith(f"{series}."):
-        raise ConfigError(f"this integration is for skyrl {series}, found {found}: pip install 'skyrl=={series}.*'")
+    if not found.startswith(f"{SERIES}."):
+        raise ConfigError(f"this integration is for skyrl {SERIES}, found {found}: pip install 'skyrl=={SERIES}.*'")
 
 
 # -- turns, sampled by SkyRL's inference client ------------------------------------------------------------------------

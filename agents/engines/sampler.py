@@ -68,7 +68,6 @@ class LocalSampler(Sampler):
         self._active: list[_QueuedTurn] = []
         self._pump: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.fed_tokens = 0
         self.version = self._base = NONE
         self.takes_adapters = decoder.keys.dtype.itemsize < 4
         """Whether adapters come apart from the weights. In 32 bits nothing is lost when they are added in."""
@@ -236,7 +235,6 @@ class LocalSampler(Sampler):
     def _fed(self, request: _QueuedTurn, count: int) -> None:
         request.row.cached.extend(request.forced[:count])
         del request.forced[:count]
-        self.fed_tokens += count
 
     # -- one token for everybody -------------------------------------------------------------------------------------
 

@@ -100,8 +100,6 @@ class SimulatedPlay:
     """Tokens of all prompts."""
     prefilled: int = 0
     """Tokens of prompts that were not in the cache."""
-    preempted: int = 0
-    """Turns that had to give up their place, and were begun again."""
 
     @property
     def hits(self) -> float:
@@ -118,10 +116,6 @@ class SimulatedServer:
         self._a_token = shape.kv_bytes_per_token(kv_width) / (READ_SHARE * speed)
         self._prefill = 2 * shape.parameters / (PREFILL_SHARE * gpu.teraflops * 1e12)
         self._room, self._rows = cached, rows
-
-    def rate(self, sequences: int, context: int) -> float:
-        """Tokens a second that so many sequences get together."""
-        return sequences / self._token_seconds(sequences, sequences * context)
 
     def _token_seconds(self, sequences: int, tokens: int) -> float:
         return self._fixed + SEQUENCE_SECONDS * sequences + self._a_token * tokens
@@ -189,7 +183,6 @@ class SimulatedServer:
             last = self._running.pop()  # it is begun again, with what it has sampled
             last.given, last.past = last.past, 0
             self._queue.appendleft(last)
-            self._seen.preempted += 1
             return []
         self._seen.seconds += steps * each
         for turn in self._running:

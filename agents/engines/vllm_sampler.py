@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams, check_length
+from toolorchestra.agents.engines.base import NONE, Adapter, Sample, Sampler, SamplingParams, check_length
 from toolorchestra.agents.engines.gpu_arithmetic import Shape
 from toolorchestra.agents.engines.guarded_processes import LoopThread, ProcessGuard
 from toolorchestra.agents.engines.lora import write_adapter
@@ -54,8 +54,6 @@ class VllmConfig:
     """What keys and values are kept in: "auto" as the weights are, "fp8" in eight bits."""
     cache_bytes: int = 1 << 28
     """Size of the cache, on a CPU."""
-    eager: bool = False
-    """Neither compile nor capture graphs: starts sooner, runs slower. Always so on a CPU."""
     request_seconds: float = 600.0
     """Seconds that one turn may take; then it is aborted and its episode fails."""
     restarts: int = 3
@@ -72,10 +70,9 @@ class VllmConfig:
         return self.device.startswith("cpu")
 
 
-class VllmSampler:
-    """A vLLM engine on this machine. `shape` is the model's configuration as transformers writes it."""
-
-    suspends = True
+class VllmSampler(Sampler):
+    """A vLLM engine on this machine. `shape` is the model's configuration as transformers writes it. What its cache
+    does not use any more is dropped first, so a session has nothing to release."""
 
     def __init__(
         self, shape: Mapping[str, Any], stop: Sequence[int], config: VllmConfig, say: Callable[[str], None] = print
@@ -98,13 +95,12 @@ class VllmSampler:
         self._asleep = self._closed = self._told = False
         self._numbers = itertools.count()
         self.restarts = 0
-        self.prompt_tokens = self.cached_tokens = 0
         atexit.register(self.close)
 
     # -- sampling ----------------------------------------------------------------------------------------------------
 
     @property
-    def version(self) -> int:
+    def version(self) -> int:  # type: ignore[override]
         """The version of its weights, or NONE."""
         away = self._engine is None or self._asleep or self._engine.dead
         return NONE if away else self._held
@@ -116,17 +112,9 @@ class VllmSampler:
         return await self._loop.until_done(self._generate(prompt, params))
 
     @property
-    def unfinished(self) -> int:
-        """Turns that the engine works on now."""
-        return int(self._engine.llm.get_num_unfinished_requests()) if self._engine else 0
-
-    @property
     def pids(self) -> list[int]:
         """Ids of the engine's own processes."""
         return list(self._engine.pids) if self._engine else []
-
-    def release(self, session: str) -> None:
-        """Nothing: what is not used any more is what the cache drops first."""
 
     def probe(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Sample]:
         """Continue prompts, and wait for them."""
@@ -261,10 +249,8 @@ class VllmSampler:
         self._numbers = itertools.count(int(state[0]))
 
     def stats(self) -> Mapping[str, float]:
-        """The share of prompt tokens that came from the cache."""
-        hits = self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
-        self.prompt_tokens = self.cached_tokens = 0
-        return {"prefix_hits": hits, "sampler_restarts": float(self.restarts)}
+        """The share of prompt tokens that came from the cache, and how often the engine was started again."""
+        return {**super().stats(), "sampler_restarts": float(self.restarts)}
 
     def close(self) -> None:
         """End the engine, and remove its folders."""
@@ -342,7 +328,7 @@ def engine_arguments(folder: Path, config: VllmConfig) -> Mapping[str, Any]:
         "seed": config.seed,
         "max_model_len": config.length,
         "max_num_seqs": config.rows,
-        "enforce_eager": config.eager or config.on_cpu,
+        "enforce_eager": config.on_cpu,  # nothing is compiled, and no graph captured
         "enable_prefix_caching": True,
         "kv_cache_dtype": config.cache,
         "generation_config": "vllm",
@@ -374,7 +360,7 @@ class EngineProcess:
         # Its sockets lie where they are removed with everything else: it leaves them behind when it is killed.
         self._guard = ProcessGuard(folder, scratch)
         spawned = {"VLLM_RPC_BASE_PATH": str(scratch), "TMPDIR": str(scratch), "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
-        if config.eager or config.on_cpu:
+        if config.on_cpu:
             spawned["TORCHDYNAMO_DISABLE"] = "1"  # eager mode still compiles its sampler, for half a minute
         arguments = vllm.engine.arg_utils.AsyncEngineArgs(**engine_arguments(folder, config))
         started = False
