@@ -23,6 +23,9 @@ DRAWS = 2000
 """Draws of each bootstrap."""
 LEAST_ERROR = 0.6
 """The least standard error of a draw, as a share of that of all tasks: tasks that are drawn alike have none."""
+FEW_TASKS = 20
+"""Below so many tasks their correlation is taken lower than it was seen. From here on intervals hold the truth as it
+is, and figures of so many tasks are published."""
 SEED = 20_251_121
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -287,6 +290,8 @@ def paired_share_interval(left: Sequence[TaskTally], right: Sequence[TaskTally],
     first, second = (values - np.mean(values) for values in apart)
     size = math.sqrt(float((first**2).sum()) * float((second**2).sum()))
     together = float((first * second).sum()) / size if size > 1e-12 else 0.0
+    if len(left) < FEW_TASKS:
+        together = _at_least(together, len(left))
 
     def reach(a: float, b: float) -> float:
         return math.sqrt(max(0.0, a * a - 2 * together * a * b + b * b))
@@ -294,6 +299,15 @@ def paired_share_interval(left: Sequence[TaskTally], right: Sequence[TaskTally],
     low = q - p - reach(q - other.interval.low, one.interval.high - p)
     high = q - p + reach(other.interval.high - q, p - one.interval.low)
     return Interval(max(-1.0, low), min(1.0, high))
+
+
+def _at_least(correlation: float, tasks: int) -> float:
+    """A correlation as low as it may well be, by one error of Fisher's transform, but not below 0 for that. Two tasks
+    are always correlated fully or not at all, and one that is seen too high makes an interval too narrow."""
+    if tasks < 4:
+        return 0.0
+    held = max(-0.99, min(0.99, correlation))
+    return min(correlation, max(0.0, math.tanh(math.atanh(held) - 1 / math.sqrt(tasks - 3))))
 
 
 def sign_test(better: int, worse: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.interval_coverage import DRAWN, covered
+from scripts.interval_coverage import DRAWN, FEW, OF_FEW, covered
 
 RUNS = 150
 NOISE = 0.036
@@ -15,3 +15,9 @@ NOISE = 0.036
 def test_an_interval_of_20_and_of_40_tasks_holds_the_truth_in_93_to_97_of_100_runs(name: str) -> None:
     for tasks in (20, 40):
         assert 0.93 - NOISE <= covered(name, tasks, RUNS) <= 0.97 + NOISE
+
+
+@pytest.mark.parametrize("name", OF_FEW)
+def test_an_interval_of_few_tasks_holds_the_truth_as_often_as_it_says(name: str) -> None:
+    for tasks in FEW:
+        assert covered(name, tasks, RUNS) >= 0.95 - NOISE

@@ -184,15 +184,24 @@ def test_what_another_training_may_come_to() -> None:
 
 
 def test_a_paired_difference_by_hand() -> None:
-    # 4 both right, 2 left only, 1 right only, 3 neither
-    left = singles(6, 4)
-    right = [*singles(4, 2), *singles(1, 3)]
+    # twice 4 both right, 2 left only, 1 right only, 3 neither
+    left = singles(6, 4) * 2
+    right = [*singles(4, 2), *singles(1, 3)] * 2
     phi = (4 * 3 - 2 * 1) / math.sqrt(6 * 4 * 5 * 5)
-    one, other = wilson(0.6, 10), wilson(0.5, 10)
+    one, other = wilson(0.6, 20), wilson(0.5, 20)
     low = math.sqrt((0.5 - other.low) ** 2 - 2 * phi * (0.5 - other.low) * (one.high - 0.6) + (one.high - 0.6) ** 2)
     high = math.sqrt((other.high - 0.5) ** 2 - 2 * phi * (other.high - 0.5) * (0.6 - one.low) + (0.6 - one.low) ** 2)
     found = paired_share_interval(left, right)
     assert (found.low, found.high) == (pytest.approx(-0.1 - low), pytest.approx(-0.1 + high))
+
+
+def test_two_tasks_do_not_say_that_they_are_as_hard_for_both() -> None:
+    """Their correlation is 1 or -1 whatever was played; the interval had no width."""
+    left, right = [tally(1, 4), tally(2, 4)], [tally(2, 4), tally(3, 4)]
+    found = paired_share_interval(left, right)
+    assert found.low < -0.1
+    assert found.high > 0.5
+    assert paired_share_interval(left[:1] * 10, right[:1] * 10).high < found.high
 
 
 @settings(deadline=None)
