@@ -186,6 +186,7 @@ def compare_runs(
     for name, known in asked:
         if name not in known:
             raise ConfigError(no_such("policy", name, known))
+    _check_seeds(seeds, policies, by_ground.values())
     sections = [_section(ground, players, against, singles, seeds) for ground, players in by_ground.items()]
     unreal = grouped([run for run in runs if run.simulated], lambda run: run.simulated)
     notes = [f"{', '.join(run.name for run in some)}: {sentence}" for sentence, some in unreal.items()]
@@ -193,6 +194,26 @@ def compare_runs(
 
 
 Players = dict[ComparedPolicy, list[EvaluationRow]]
+
+
+def _check_seeds(seeds: Mapping[str, Sequence[str]], policies: Sequence[str], grounds: Iterable[Players]) -> None:
+    """Refuse trainings that would be counted twice, or that are no several trainings of one policy."""
+    of: dict[str, str] = {}
+    for name, members in seeds.items():
+        if name in policies:
+            raise ConfigError(f"seeds: {name!r} is a policy of these runs; give its trainings together another name")
+        if len(set(members)) < 2:
+            raise ConfigError(f"seeds: {name!r} is one training, {members[0]!r}; name two or more, with commas between")
+        for member in members:
+            if of.setdefault(member, name) != name:
+                raise ConfigError(f"seeds: {member!r} is a training of {of[member]!r} and of {name!r}; name it once")
+    for players in grounds:
+        for policy, runs in grouped(players, lambda player: player.policy).items():
+            if policy in of and len(runs) > 1:
+                raise ConfigError(
+                    f"seeds: {policy!r} was played in {', '.join(player.run for player in runs)}, and would count as "
+                    f"{len(runs)} trainings; compare runs of which one has it"
+                )
 
 
 def _grounds_apart(by_ground: Mapping[Ground, Players]) -> list[str]:

@@ -227,6 +227,25 @@ def test_trainings_are_one_policy_whose_interval_holds_another_training() -> Non
         compare_runs(runs, seeds={"trained": ["trained-0", "gone"]})
 
 
+@pytest.mark.parametrize(
+    ("seeds", "refused"),
+    [
+        ({"a": ["one", "two"], "b": ["two", "three"]}, "'two' is a training of 'a' and of 'b'"),
+        ({"three": ["one", "two"]}, "'three' is a policy of these runs"),
+        ({"a": ["one"]}, "'a' is one training, 'one'; name two or more"),
+        ({"a": ["one", "one"]}, "'a' is one training"),
+        ({"a": ["one", "four"]}, "'four' was played in first, copy, and would count as 2 trainings"),
+    ],
+)
+def test_trainings_that_would_be_counted_twice_or_lost_are_refused(seeds: dict[str, list[str]], refused: str) -> None:
+    rows = [row for policy in ("one", "two", "three", "four") for row in some([1, 0], policy=policy)]
+    runs = [NamedRun("first", rows), NamedRun("copy", some([1, 0], policy="four"))]
+    with pytest.raises(ConfigError, match=refused):
+        compare_runs(runs, seeds=seeds)
+    (section,) = compare_runs(runs, seeds={"a": ["one", "two"]}).sections
+    assert [one.right for one in section.comparisons] == ["first: four", "copy: four", "first: a"]
+
+
 def test_what_is_not_known_for_one_is_left_out_for_all_and_said() -> None:
     made = front_of({"a": [(1, 1), (None, 1), (0, 1)], "b": [(1, 2), (0, 2), (1, 2)]})
     assert (made.trials, made.left_out) == (2, 1)
