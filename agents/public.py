@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
@@ -55,7 +54,7 @@ def evaluate(
     `options` are those of `toolorchestra evaluate`, such as tasks=60 or spend_cap=5.0; what else is named goes to
     gym.make. `out` keeps the run as a folder, with its page; the same call with resume=True goes on with it.
     """
-    from toolorchestra.agents.commands.evaluate import run
+    from toolorchestra.agents.commands.evaluate import evaluated
     from toolorchestra.agents.commands.evaluation_setup import PAPER, EvaluateOptions, source_takes
     from toolorchestra.envs.factory import EnvSettings, check
 
@@ -79,12 +78,8 @@ def evaluate(
         raise ConfigError(
             f"options are those of all players of a run: evaluate(..., player={told}), and load none with it"
         )
-    with tempfile.TemporaryDirectory() as spare:
-        folder = Path(out) if out else Path(spare) / "run"
-        names = tuple(one.name if isinstance(one, Policy) else _named(str(one)) for one in policies)
-        run(EvaluateOptions(env=((env, *made),), policy=names, out=str(folder), **given))
-        summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    return summary
+    names = tuple(one.name if isinstance(one, Policy) else _named(str(one)) for one in policies)
+    return evaluated(EvaluateOptions(env=((env, *made),), policy=names, out=str(out), **given))[1]
 
 
 def compare(*runs: str | Path, against: str = "") -> RunComparison:

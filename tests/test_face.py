@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -94,3 +95,16 @@ def test_evaluate_and_compare_give_figures(tmp_path: Path) -> None:
     summary = to.evaluate("HLE-v0", ["random", to.load_policy("cheapest")], out=tmp_path / "run", tasks=6, max_turns=20)
     assert [row["policy"] for row in summary["policies"]] == ["random", "cheapest"]
     assert to.compare(tmp_path / "run").to_json()
+    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
+
+
+def test_evaluate_keeps_nothing_and_names_no_file_where_no_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert to.evaluate("HLE-v0", "random", tasks=2)["policies"]
+    assert "digest" in (said := capsys.readouterr().out)
+    assert "page.html" not in said
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(to.ConfigError, match="goes on with a run's folder: name it, out=FOLDER"):
+        to.evaluate("HLE-v0", "random", tasks=2, resume=True)

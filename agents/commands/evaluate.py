@@ -45,18 +45,24 @@ FAILURE_CHARACTERS = 200
 
 
 def run(given: EvaluateOptions) -> int:
-    """Play, and print the figures. What has ended is kept in the folder as it ends."""
+    """Play, and give the exit code."""
+    return evaluated(given)[0]
+
+
+def evaluated(given: EvaluateOptions) -> tuple[int, dict[str, Any]]:
+    """Play, and print the figures; the exit code, and the figures as summary.json has them. What has ended is kept in
+    the folder as it ends."""
     folder = Path(given.out) if given.out else None
     check_folder("--out", folder)
     if given.resume and folder is None:
-        raise ConfigError("--resume goes on with a run's folder: name it with --out FOLDER")
+        raise ConfigError("resume=True goes on with a run's folder: name it, out=FOLDER", command_line="--out FOLDER")
     cap = SpendCap(given.spend_cap) if given.spend_cap is not None else None
     backing = Backing(wanted) if (wanted := wanted_of(given)) is not None else None
     contests: list[Contest] = []
     try:
         contests += contests_of(given, backing, cap)
         if given.estimate is not None:
-            return _estimate(given.estimate, contests, given.at_once)
+            return _estimate(given.estimate, contests, given.at_once), {}
         with held(folder, f"{folder} {_BUSY}") if folder is not None else nullcontext():
             return _played(given, folder, contests, backing, cap)
     finally:
@@ -80,8 +86,8 @@ def _played(
     contests: Sequence[Contest],
     backing: Backing | None,
     cap: SpendCap | None,
-) -> int:
-    """Play, show what came of it, and give the exit code."""
+) -> tuple[int, dict[str, Any]]:
+    """Play, show what came of it, and give the exit code and the figures."""
     evaluation = EvaluationRun.open(
         folder, _asked(given), contests, resume=given.resume, allow_changed=given.allow_changed
     )
@@ -91,7 +97,7 @@ def _played(
         for line in _too_expensive(contests, cap):
             say(line)
     asyncio.run(_play_all(given, evaluation, contests, backing))
-    _show(given, evaluation, contests)
+    figures = _show(given, evaluation, contests)
     _say_cap(evaluation, contests, cap)
     ended_by = evaluation.ended_by
     if isinstance(ended_by, ConfigError | Outage) and folder is not None and evaluation.rows:
@@ -100,7 +106,7 @@ def _played(
     if ended_by is not None:
         raise ended_by
     status = {row.status for row in evaluation.rows.values()}
-    return FAILED if "failed" in status or "ended" not in status else DONE
+    return FAILED if "failed" in status or "ended" not in status else DONE, figures
 
 
 def _too_expensive(contests: Sequence[Contest], cap: SpendCap) -> list[str]:
@@ -199,14 +205,15 @@ async def _prepared(contest: Contest, evaluation: EvaluationRun) -> tuple[str, .
 _LEFT_OUT = {"images": "with an image", "blanks": "without question or answer", "repeats": "that come again"}
 
 
-def _show(given: EvaluateOptions, evaluation: EvaluationRun, contests: Sequence[Contest]) -> None:
-    """The figures, and what failed. A folder keeps the figures too."""
+def _show(given: EvaluateOptions, evaluation: EvaluationRun, contests: Sequence[Contest]) -> dict[str, Any]:
+    """Say the figures, and what failed. A folder keeps the figures too, which are given."""
     if not evaluation.rows and evaluation.ended_by is not None:
-        return
+        return {}
     unreal = simulated(contests)
     summary = summarise(evaluation.rows.values(), planned_of(contests), "", evaluation.learning, simulated_in(unreal))
+    figures = {**summary.to_json(), "left_out": left_out(contests)}
     if evaluation.folder is not None:
-        write_json(evaluation.folder / SUMMARY, {**summary.to_json(), "left_out": left_out(contests)})
+        write_json(evaluation.folder / SUMMARY, figures)
     label = ", experts SIMULATED" if unreal["experts_simulated"] else ""
     if unreal["simulated"]:
         label = ", models SIMULATED" if given.backends else ", SIMULATED"
@@ -229,6 +236,7 @@ def _show(given: EvaluateOptions, evaluation: EvaluationRun, contests: Sequence[
     if evaluation.folder is not None:
         write_page(evaluation.folder, None)
         say(f"rows, trajectories, summary.json and page.html: {evaluation.folder}")
+    return figures
 
 
 def _say_failures(evaluation: EvaluationRun) -> None:

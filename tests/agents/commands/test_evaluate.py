@@ -276,7 +276,7 @@ def test_an_environment_that_takes_no_backends_is_not_played_over_real_ones(caps
     [
         (["--env", "CartPole-v1"], "no environment "),
         (["--env", "HEL-v0", "--env", "HLE-v0"], "no environment 'HEL-v0'; valid: "),
-        (["--resume"], "--resume goes on with a run's folder: name it with --out FOLDER"),
+        (["--resume"], "name it, out=FOLDER. On the command line: --out FOLDER"),
         (["--player", "fit_task=3"], "Did you mean 'fit_tasks'?"),
         ([*HLE, "--backends", "record=a", "replay=b"], "one cassette at a time; got record=, replay="),
         ([*HLE, "--backends", "judge=gpt-5-mini"], "the judge gpt-5-mini is a model: name its endpoint: --backends F"),
