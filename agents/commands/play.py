@@ -214,7 +214,7 @@ class PlayOptions:
     """NAME=VALUE for gym.make, as behind --env. For example: --set max_turns=5"""
     policy: str = ""
     """Policy that plays: random, cheapest, strongest, oracle or another one of evaluate's; a run's folder or
-    checkpoint:FOLDER, its trained model, one of its checkpoints or what export model wrote; package.module:maker;
+    checkpoint:FOLDER, its trained model, one of its checkpoints or what export model wrote; module:maker;
     you, when left out."""
     player: tuple[str, ...] = ()
     """NAME=VALUE for players whose name has a colon. For example: --player temperature=0.5"""

@@ -3,7 +3,7 @@
     made = player("skillbook", factory, seed=0)
     move = await made.move(episode)
 
-A player of your own is named by its path, "package.module:maker", and made by maker(name, factory, seed, options).
+A player of your own is named by its path, "module:maker", and made by maker(name, factory, seed, options).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FORMS = (
     f"{ALWAYS}EXPERT",
     f"{CHECKPOINT}FOLDER",
     f"{ROUTER}FOLDER",
-    "package.module:maker",
+    "module:maker",
 )
 _CHECKPOINTS = "toolorchestra.agents.training.checkpoint_player:checkpoint_player"
 """Named by its path as any player from elsewhere is: what loads a checkpoint is built on what is built on policies."""
@@ -145,14 +145,16 @@ def random_move(episode: Episode, seed: int) -> str:
 
 def _is_path(name: str) -> bool:
     module, _, maker = name.partition(":")
-    return maker.isidentifier() and "." in module and all(part.isidentifier() for part in module.split("."))
+    return maker.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
 def _from_elsewhere(name: str, factory: EpisodeFactory, seed: int, options: PlayerOptions) -> Player:
     try:
         maker: Any = resolve_name(_CHECKPOINTS if name.startswith(CHECKPOINT) else name)
     except (ImportError, AttributeError, ValueError) as err:
-        raise ConfigError(f'player {name!r} cannot be loaded: {err}; write it as "package.module:maker"') from None
+        raise ConfigError(
+            f'player {name!r} cannot be loaded: {err}; write it as "module:maker", with its folder in PYTHONPATH'
+        ) from None
     made: Any = maker(name, factory, seed, options)
     moves = inspect.iscoroutinefunction(getattr(made, "move", None))
     if not (moves and hasattr(made, "name") and hasattr(made, "simulated")):

@@ -107,10 +107,17 @@ def own_player(name: str, factory: EpisodeFactory, seed: int, options: PlayerOpt
     return player("cheap", factory, seed) if name.endswith("own_player") else player(name, factory)
 
 
-def test_a_player_of_ones_own_is_named_by_its_path() -> None:
+def test_a_player_of_ones_own_is_named_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = place("HLE")
+    (tmp_path / "player_in_one_file.py").write_text(f"from {__name__} import own_player\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert player("player_in_one_file:own_player", made).name == "cheap"
     assert player("tests.agents.policies.test_players:own_player", made).name == "cheap"
-    with pytest.raises(ConfigError, match=r"cannot be loaded: .*write it as \"package\.module:maker\""):
+    with pytest.raises(ConfigError, match="module 'json' has no attribute 'nothing'; write it as \"module:maker\""):
+        player("json:nothing", made)
+    with pytest.raises(ConfigError, match="No module named 'jsn'; write it as"):
+        player("jsn:nothing", made)
+    with pytest.raises(ConfigError, match=r"cannot be loaded: .* no attribute 'nobody'"):
         player("tests.agents.policies.test_players:nobody", made)
     with pytest.raises(ConfigError, match="has a name, `simulated` and an async move"):
         player("tests.agents.policies.test_players:wrong_player", made)
