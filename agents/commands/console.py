@@ -38,11 +38,10 @@ _FLAGS = (tyro.conf.FlagCreatePairsOff,)
 Options = TypeVar("Options")
 
 
-_SPACE, _RIGHTS = "free space, then go on with --resume", "name a place where you may write"
 _CURES = {
-    errno.ENOSPC: _SPACE,
-    errno.EDQUOT: _SPACE,
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _RIGHTS),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space, then go on with --resume"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "name a place where you may write"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG), "name another place"),
 }
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 import tyro
 
 from toolorchestra.agents.adapters.prompt_rows import prompt_rows, write_rows
-from toolorchestra.agents.commands.console import DONE, check_counts, command, say
+from toolorchestra.agents.commands.console import DONE, check_counts, check_folder, command, say
 from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.environment_options import chosen_envs
 from toolorchestra.envs.base.errors import ConfigError
@@ -42,6 +42,7 @@ class ExportPromptsOptions:
 def run(given: ExportPromptsOptions) -> int:
     """Writes the tasks to the file that `out` names."""
     check_counts(given, {"tasks": 1})
+    check_folder("--out", given.out.parent)
     if not given.env:
         raise ConfigError("--env is missing: name an environment, for example --env HLE-v0")
     mixes = [EnvMix(one.env_id, arguments=one.arguments) for one in chosen_envs(given.env)]

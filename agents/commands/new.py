@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import partial
+from importlib.machinery import PathFinder
 from importlib.resources import files
+from keyword import kwlist
 from pathlib import Path
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, command, say
+from toolorchestra.agents.commands.console import DONE, check_folder, command, say
 from toolorchestra.envs.base.errors import ConfigError
 
 TEMPLATES = {
@@ -35,15 +38,20 @@ class NewOptions:
 def run(given: NewOptions) -> int:
     """Write the folder, and say what can be done with it."""
     name = given.name
-    if not name.isidentifier() or name != name.lower():
+    named = "".join(part.capitalize() for part in name.split("_"))
+    if not name.isidentifier() or name != name.lower() or not named.isidentifier() or {name, named} & {*kwlist}:
         raise ConfigError(f"a name is a module of Python in small letters, such as my_env; got {name!r}")
+    found = PathFinder.find_spec(name)  # without an origin it is a folder, such as the one that is to be filled
+    if name in sys.stdlib_module_names or f"{name}.py" in TEMPLATES.values() or (found and found.origin):
+        raise ConfigError(f"{name!r} is the name of another module; take one that is not, such as my_env")
     folder = given.out or Path(name)
+    check_folder("--out", folder)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} has files already; take another name, or another folder with --out FOLDER")
     words = {
         "@NAME@": name,
-        "@CLASS@": "".join(part.capitalize() for part in name.split("_")),
-        "@ID@": f"Mine/{''.join(part.capitalize() for part in name.split('_'))}-v0",
+        "@CLASS@": named,
+        "@ID@": f"Mine/{named}-v0",
         "@TRAIN@": TRAIN,
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -136,6 +136,7 @@ def test_an_option_is_named_on_the_command_line_alone(
     [
         (OSError(errno.ENOSPC, "no room"), "[Errno 28] no room; free space, then go on with --resume"),
         (PermissionError(errno.EACCES, "no", "/run"), "[Errno 13] no: '/run'; name a place where you may write"),
+        (FileExistsError(errno.EEXIST, "is there", "/f"), "[Errno 17] is there: '/f'; name another place"),
     ],
 )
 def test_what_a_disk_refuses_is_said_with_its_cure(

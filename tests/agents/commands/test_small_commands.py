@@ -20,7 +20,7 @@ import pytest
 from tests.agents.reports.recorded_runs import training_run
 from tests.command_line import ended
 from toolorchestra import cli
-from toolorchestra.agents.commands import doctor, ids, index, report
+from toolorchestra.agents.commands import doctor, ids, index, new, report
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.envs.retrieval.index_and_hybrid import load
 from toolorchestra.envs.retrieval.remote import Remote
@@ -44,6 +44,21 @@ def test_every_id_is_told_with_its_splits(capsys: Capture) -> None:
     ]
     assert all(len(line.split()) > 5 for line in lines[::2])  # what it is, in words
     assert lines[5].strip() == "splits: train, validation, test, heldout"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        *((name, "a module of Python in small letters") for name in ("class", "none", "_", "_1", "My_env")),
+        *((name, "is the name of another module") for name in ("json", "test", "sys", "numpy", "tests", "record")),
+    ],
+)
+def test_a_name_that_cannot_be_an_environment_of_ones_own_is_refused(
+    tmp_path: Path, name: str, says: str, capsys: Capture
+) -> None:
+    assert new.main([name, "--out", str(tmp_path / "made")]) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()
 
 
 # -- index -------------------------------------------------------------------------------------------------------------
@@ -213,6 +228,29 @@ def test_a_wrong_command_line_is_told_in_a_sentence(
     said = capsys.readouterr().err
     assert said.startswith("error: ")
     assert says in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "new other_env --out file",
+        "new other_env --out file/below",
+        "export prompts --env HLE-v0 --tasks 3 --out file/prompts.jsonl",
+        "export prompts --env HLE-v0 --tasks 3 --out folder.jsonl",
+        "evaluate --env HLE-v0 --tasks 2 --policy random --out not_there/../file",
+        f"evaluate --env HLE-v0 --tasks 2 --policy random --out {'x' * 300}",
+    ],
+)
+def test_where_no_folder_can_be_made_is_said_in_a_line(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("folder.jsonl").mkdir()
+    assert typed(monkeypatch, *words.split()) in (1, 2)
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert err.endswith(("name another\n", "name another place\n"))
 
 
 def test_the_first_word_names_the_command(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
