@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolorchestra.agents.policies.base import Move, PlayerOptions
-from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message, Transcript
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.domains.questions.world import QaWorld
@@ -90,9 +89,8 @@ def model_of(name: str) -> str:
 
 
 def chat_player(name: str, factory: EpisodeFactory, options: PlayerOptions) -> ChatPolicy:
-    """The environment's orchestrator model, asked through the source's own backends."""
-    if refused := chat_refusal(name, factory):
-        raise ConfigError(refused, command_line="--backends FILE" if refused == NO_ENDPOINT else "")
+    """The environment's orchestrator model, asked through the source's own backends. Where chat_refusal() says why it
+    cannot be, there is none."""
     models = models_of(factory.source)
     assert models is not None
     cut = _cut(options.tokenizer) if name == REFERENCE else None

@@ -51,6 +51,7 @@ FORMS = (
     f"{ROUTER}FOLDER",
     "module:maker",
 )
+_NAMES_BACKENDS = "--backends FILE; of play, --set backends=FILE"
 _CHECKPOINTS = "toolorchestra.agents.training.checkpoint_player:checkpoint_player"
 """Named by its path as any player from elsewhere is: what loads a checkpoint is built on what is built on policies."""
 
@@ -70,7 +71,7 @@ def player(name: str, factory: EpisodeFactory, seed: int = 0, options: PlayerOpt
     """A player by its name, for the episodes of a factory. Raises ConfigError where it cannot play them."""
     options = options or PlayerOptions()
     if refused := playable(name, factory):
-        raise ConfigError(refused, command_line="--backends FILE" if refused == NO_ENDPOINT else "")
+        raise ConfigError(refused, command_line=_NAMES_BACKENDS if refused == NO_ENDPOINT else "")
     if name.startswith(ROUTER):
         return router_player(name, factory, seed)
     if name == CHAT or name.startswith(NAMED):

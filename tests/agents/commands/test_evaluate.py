@@ -280,7 +280,7 @@ def test_an_environment_that_takes_no_backends_is_not_played_over_real_ones(caps
         (["--player", "fit_task=3"], "Did you mean 'fit_tasks'?"),
         ([*HLE, "--backends", "record=a", "replay=b"], "one cassette at a time; got record=, replay="),
         ([*HLE, "--backends", "judge=gpt-5-mini"], "the judge gpt-5-mini is a model: name its endpoint: --backends F"),
-        ([*HLE, "--backends", "index=embedded", "--policy", "chat"], "On the command line: --backends FILE\n"),
+        ([*HLE, "--backends", "index=embedded", "--policy", "chat"], "--backends FILE; of play, --set backends="),
         ([*HLE, "--backends", "sandbox=unsafe-exec"], "no sandbox 'unsafe-exec'"),
         ([*HLE, "--policy", "cheep"], "no policy 'cheep'; valid: always:EXPERT, cascade, chat, "),
         ([*HLE, "--dataset", "q.jsonl", "question"], "--dataset takes NAME=VALUE, got 'question'"),

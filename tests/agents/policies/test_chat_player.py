@@ -12,12 +12,10 @@ import pytest
 from tests.agents.evaluation.played_episodes import evaluate
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.two_texts import raises
-from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.chat_player import (
     FRAMES_FORM,
     HLE_FORM,
     ChatPolicy,
-    chat_player,
     form_of,
     last_characters,
 )
@@ -147,6 +145,5 @@ def test_both_prompts_over_an_endpoint(tmp_path: Path) -> None:
         (False, False), (True, True)]  # fmt: skip
     refused = playable("chat:reference", factory_of("ToolScale-v0"))
     assert refused.startswith("policy 'chat' asks a model")
-    for ask in (player, lambda name, made: chat_player(name, made, PlayerOptions())):
-        with raises(ConfigError, "in a file, backends=FILE for gym.make$", "--backends FILE"):
-            ask("chat", factory_of("ToolScale-v0"))
+    with raises(ConfigError, "in a file, backends=FILE for gym.make$", "--backends FILE; of play, --set backends=FILE"):
+        player("chat", factory_of("ToolScale-v0"))
