@@ -93,6 +93,8 @@ def register(env_id: str, source: str | type, **defaults: object) -> None:
             f"register takes an id and a source, such as register('Coins-v0', Coins), got {env_id!r:.40} and "
             f'{source!r:.60}; give the class of a Source, or its "module:Class"'
         )
+    if env_id in SOURCES or env_id in OF_YOUR_OWN:
+        raise ConfigError(f"{env_id!r} is {NAMESPACE}/{env_id} for short; take another id, such as 'Mine/{env_id}'")
     if isinstance(source, type):
         source = f"{source.__module__}:{source.__qualname__}"
     if env_id in gym.registry:

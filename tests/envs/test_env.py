@@ -91,6 +91,8 @@ def test_a_setting_of_the_wrong_type_is_refused_also_behind_one_that_equals_it()
 def test_an_id_stands_for_one_source() -> None:
     for _ in range(2):
         register("Tests/Mine-v0", "tests.sources:AdderSource")
+    with pytest.raises(ConfigError, match="is ToolOrchestra/HLE-v0 for short; take another id, such as 'Mine/HLE-v0'"):
+        register("HLE-v0", "tests.sources:AdderSource")
     with pytest.raises(ConfigError, match=r"'Tests/Mine-v0' is registered for 'tests\.sources:AdderSource' already"):
         register("Tests/Mine-v0", "tests.sources:TalkerSource")
 
