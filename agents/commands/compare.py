@@ -39,10 +39,9 @@ from toolorchestra.agents.evaluation.rows import (
     PAID,
     Cell,
     EvaluationRow,
-    latest,
     read_learnt,
     read_manifest,
-    read_rows,
+    rows_of,
     simulated_in,
 )
 from toolorchestra.agents.evaluation.run_files import RunFiles, whole_manifest
@@ -164,7 +163,7 @@ def _paper(given: CompareOptions, runs: Sequence[Path]) -> str:
     planned: dict[Cell, int] = {}
     for folder in runs:
         label = f"{folder.resolve().name}: " if len(runs) > 1 else ""
-        rows += [replace(row, policy=f"{label}{row.policy}") for row in latest(read_rows(folder))]
+        rows += [replace(row, policy=f"{label}{row.policy}") for row in rows_of(folder)]
         plan = read_planned(folder) if folder.is_dir() else None
         planned |= {(env, split, f"{label}{policy}"): n for (env, split, policy), n in (plan or {}).items()}
     text = given.format == "text"
@@ -179,7 +178,7 @@ def _figures(given: CompareOptions, runs: Sequence[Path]) -> str:
     """The figures of the one run."""
     (run,) = runs
     planned, unreal = (read_planned(run), simulated_in(read_manifest(run))) if run.is_dir() else (None, "")
-    summary = summarise(latest(read_rows(run)), planned, given.against, read_learnt(run), unreal)
+    summary = summarise(rows_of(run), planned, given.against, read_learnt(run), unreal)
     if given.format == "json":
         return json.dumps(summary.to_json(), allow_nan=False, indent=1)
     return (as_text if given.format == "text" else as_markdown)(summary)

@@ -110,7 +110,7 @@ def read_options(
             if isinstance(behind, ConfigError):  # what the options themselves refuse
                 raise behind from None
             behind = behind.__context__
-        text = " ".join(re.sub(r"[╭╮╰╯│─]", " ", said.getvalue()).split())
+        text = " ".join(re.sub(r"[╭╮╰╯│─]", " ", said.getvalue()).partition("For full helptext")[0].split())
         raise ConfigError(f"{_wrong(_actions(kind, default), words, text)}; {sys.argv[0]} --help has all") from None
     return read
 
@@ -138,6 +138,8 @@ def _wrong(takes: Sequence[argparse.Action], words: Sequence[str], text: str) ->
         return f"{found[2]}: {no_such('choice', found[1], valid).rstrip('.?')}"
     if "Missing" in text and (alone := [action for action in takes if not action.option_strings]):
         return _missing(alone, words)
+    if needed := [flag for flag, action in flags.items() if action.required and flag not in given]:
+        return f"{needed[0]} is missing: {_about(flags[needed[0]])}"
     if found := re.search(r"Unrecognized options: (\S+)", text):
         named_by = ". An environment stands behind --env: --env HLE-v0" if "--env" in flags else ""
         return f"{found[1]!r} belongs to no option{named_by}"
@@ -158,9 +160,12 @@ def _missing(alone: Sequence[argparse.Action], words: Sequence[str]) -> str:
     """What stands without an option, and is not there."""
     first = len(list(itertools.takewhile(lambda word: not word.startswith("-"), words)))
     missing = alone[min(first, len(alone) - 1)]
-    about = str(missing.help).partition(" (required)")[0].rstrip(".")
     wants = " ".join(action.dest.upper() for action in alone)
-    return f"{sys.argv[0]} {wants} expected; {missing.dest.upper()} is missing: {about}"
+    return f"{sys.argv[0]} {wants} expected; {missing.dest.upper()} is missing: {_about(missing)}"
+
+
+def _about(action: argparse.Action) -> str:
+    return str(action.help).partition(" (required)")[0].rstrip(".")
 
 
 def _gathered(kind: type[Options], given: Sequence[str], default: Any) -> list[str]:

@@ -95,11 +95,14 @@ def _tables(runs: Sequence[Path], trained: Sequence[Path]) -> None:
         if folder not in ended:
             say_aside(f"{folder} has not come to its report yet: its page shows what is there")
     for folder in runs:
-        if (folder / ROWS).is_file():
-            rows = latest(read_rows(folder))
+        if not (folder / ROWS).is_file():
+            continue
+        if rows := latest(read_rows(folder)):
             unreal = simulated_in(read_manifest(folder))
             made = summarise(rows, read_planned(folder), learnt=read_learnt(folder), simulated=unreal)
             say(f"{folder}\n\n{as_text(made)}")
+        else:
+            say_aside(f"{folder} has no trial that was played yet: its page shows what is there")
 
 
 def reconciled(runs: Sequence[Path], usd: float) -> str:

@@ -21,6 +21,7 @@ from toolorchestra.agents.configuration.presets import PRESETS, preset
 from toolorchestra.agents.engines.base import Kind, LossParams
 from toolorchestra.agents.reports.training_report import episodes_of_report, write_report
 from toolorchestra.agents.training.build import build, default_folder, follow, follows, with_room
+from toolorchestra.agents.training.demonstrations import check_file
 from toolorchestra.agents.training.saved_model import saved_model
 from toolorchestra.agents.training.spending import counted, estimate_of, paid_by_one
 from toolorchestra.agents.training.trainer import train
@@ -136,7 +137,10 @@ def run(given: TrainOptions) -> int:
 def trained(config: TrainConfig, folder: Path, *, resume: bool, report: bool = True) -> TrainingRun:
     """Train to the end, or to the first Ctrl-C, and write the report."""
     config = paid_by_one(with_room(config, say), say)
-    found_in(folder, config, resume=resume, say=lambda _: None)  # what is refused is refused before torch is loaded
+    # What is refused is refused before torch is loaded.
+    _, state = found_in(folder, config, resume=resume, say=lambda _: None)
+    if (start := config.warm_start).steps and start.trajectories and not state.get("warm"):
+        check_file(Path(start.trajectories))
     if config.init_from:
         saved_model(Path(config.init_from))
     engine, chat = build(config, say)

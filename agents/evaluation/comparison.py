@@ -28,7 +28,7 @@ from toolorchestra.agents.evaluation.rows import (
     grouped,
     latest,
     read_manifest,
-    read_rows,
+    rows_of,
     simulated_in,
 )
 from toolorchestra.agents.evaluation.statistics import (
@@ -160,7 +160,7 @@ def read_runs(folders: Sequence[Path]) -> list[NamedRun]:
             raise ConfigError(f"{folder / MANIFEST}: task_versions is an object, got {versions!r:.40}")
         told = tuple(sorted((str(env), str(version)) for env, version in versions.items()))
         own = name if names.count(name) == 1 else str(folder)
-        runs.append(NamedRun(own, latest(read_rows(folder)), told, simulated_in(manifest)))
+        runs.append(NamedRun(own, rows_of(folder), told, simulated_in(manifest)))
     return runs
 
 

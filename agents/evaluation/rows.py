@@ -239,6 +239,13 @@ def read_rows(path: str | Path, *, sealed: bool = False) -> Iterator[EvaluationR
             ) from None
 
 
+def rows_of(folder: Path) -> list[EvaluationRow]:
+    """The last row of each trial. Raises ConfigError where there is none, of which no figure can be made."""
+    if not (rows := latest(read_rows(folder))):
+        raise ConfigError(f"{folder} has no trial that was played; go on with resume=True, or name another run")
+    return rows
+
+
 def read_manifest(folder: str | Path) -> dict[str, Any]:
     """A run's manifest; empty where nothing says so."""
     path = Path(folder) / MANIFEST

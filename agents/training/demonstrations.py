@@ -215,8 +215,7 @@ def _shared_out(
 def recorded(chat: Chat, path: Path, say: Callable[[str], None] = lambda _: None) -> list[Datum]:
     """Demonstrations from a JSONL of trajectories: `messages` and, where the template needs them, `tools`. Of runs that
     say their outcome, as RecordTrajectories' do, those that solved their task."""
-    if not path.is_file():
-        raise ConfigError(f"warm_start.trajectories: no file {str(path)!r}; it is a JSONL of recorded trajectories")
+    check_file(path)
     made: list[Datum] = []
     unsolved = 0
     try:
@@ -234,6 +233,12 @@ def recorded(chat: Chat, path: Path, say: Callable[[str], None] = lambda _: None
     if not made:
         raise ConfigError(f"{path} holds no assistant turn to learn from")
     return made
+
+
+def check_file(path: Path) -> None:
+    """Refuse a file of trajectories that is not there."""
+    if not path.is_file():
+        raise ConfigError(f"warm_start.trajectories: no file {str(path)!r}; it is a JSONL of recorded trajectories")
 
 
 def _transcript(line: str, where: str) -> tuple[float, list[Message], Sequence[Any]]:

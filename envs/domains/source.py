@@ -131,7 +131,10 @@ class Source:
 
     def tasks(self) -> Iterable[Any]:
         """Every task there is: a Task each, or whatever `world()` takes. A hash of each says its split."""
-        raise ConfigError(f"{self.name} does not list its tasks: they are drawn one by one")
+        raise ConfigError(
+            f"{type(self).__name__} does not list its tasks: write `def tasks(self)`, which gives a Task for each; or "
+            "draw() and open(), where there is no end to them"
+        )
 
     def world(self, task: Any, toolbox: Toolbox) -> World:
         """A task with fresh state."""

@@ -65,6 +65,13 @@ def source_of_texts() -> object:
     return Texts().task_ids("train")
 
 
+def source_without_tasks() -> object:
+    class Nothing(to.Source):
+        pass
+
+    return Nothing().task_ids("train")
+
+
 REFUSED: list[tuple[Callable[[], object], str]] = [
 (lambda: made(tools=["search"]), 'Single tools are kept at reset: reset(options={"tools": [...]})'),
 (lambda: made(TOOLSCALE, tools=["search"]), "Give it to reset: reset(options={'tools': ...})"),
@@ -118,6 +125,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 (lambda: to.compare(), "compare takes folders of evaluations, such as compare('runs/a', 'runs/b'), got ()"),
 (lambda: to.compare(["runs/a"]), "such as compare('runs/a', 'runs/b'), got (['runs/a'],)"),  # type: ignore[arg-type]
 (source_of_texts, "tasks() gives Tasks, such as Task(question, answer), got 'a question'"),
+(source_without_tasks, "Nothing does not list its tasks: write `def tasks(self)`, which gives a Task for each"),
 (lambda: list(read_trajectories("none.jsonl")), "no file of trajectories 'none.jsonl'; RecordTrajectories("),
 ]  # fmt: skip
 

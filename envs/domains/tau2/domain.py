@@ -332,7 +332,10 @@ class Tau2Domain:
         self._parts = parts = PARTS[name]
         if solo and not parts.solo_policies:
             alone = [other for other, part in PARTS.items() if part.solo_policies]
-            raise ConfigError(f"{name} has no solo mode: name a user, or take one of {', '.join(alone)}")
+            raise ConfigError(
+                f"{name} has no solo mode: name a user, such as user='scripted', or take one of {', '.join(alone)}",
+                command_line="user=scripted behind the id, as in --env Tau2-v0 user=scripted",
+            )
         self.folder = folder_of(name)
         files = parts.solo_policies if solo else parts.policies
         main, *support = (release.file(self.folder, file).read_text(encoding="utf-8") for file in files)

@@ -213,6 +213,7 @@ WRONG = [
     ("evaluate --env Mine/X-v0", "One of your own is named with its module: my_env:Mine/MyEnv-v0"),
     ("export model runs/mine", "export model RUN FOLDER expected; FOLDER is missing: The new folder"),
     ("export prompts --split tst", "--split: no choice 'tst'; valid: test, train, validation. Did you mean 'test'; "),
+    ("export prompts --env HLE-v0", "--out is missing: The file to write: .parquet, or .jsonl; "),
     ("recorded fit", "recorded fit OUTCOMES expected; OUTCOMES is missing: A table"),
     ("recorded fit .", "got .; a folder that evaluate wrote has form='evaluation'. On the command line: --form evalua"),
     ("serve experts no.toml", "no.toml: No such file or directory; docs/serving.md shows a file of servers"),
@@ -228,6 +229,7 @@ def test_a_wrong_command_line_is_told_in_a_sentence(
     said = capsys.readouterr().err
     assert said.startswith("error: ")
     assert says in said
+    assert said.count("help") <= 1
 
 
 @pytest.mark.parametrize(

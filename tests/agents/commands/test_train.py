@@ -107,11 +107,13 @@ def test_settings_that_are_wrong_begin_nothing(tmp_path: Path, capsys: Capture) 
             "s' is not a folder; name a folder with a model of transformers",
         ),
         (f"--init-from {file} --out {tmp_path}/new", "no whole checkpoint in "),
+        (f"--warm-start.trajectories {file}s --out {tmp_path}/new", "warm_start.trajectories: no file "),
         (f"--out {file}/run", f"--out: a folder expected, but {file} is a file"),
     ):
         assert ended(train.main, words) == 2
         assert says in capsys.readouterr().err
     assert not any(tmp_path.rglob("step-*"))
+    assert not (tmp_path / "new" / "sessions.jsonl").exists()
 
 
 def test_a_run_needs_a_folder_that_it_can_write_and_has_alone(tmp_path: Path, capsys: Capture) -> None:

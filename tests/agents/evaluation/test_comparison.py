@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.agents.evaluation.made_rows import made_row, write_run
+from toolorchestra.agents.commands import compare, report
 from toolorchestra.agents.evaluation.comparison import (
     NamedRun,
     compare_pairs,
@@ -333,3 +334,14 @@ def test_the_tables_show_it_by_environment_and_say_the_reference() -> None:
     assert "### HLE-v0 test, preferences against no preference\n" in as_markdown(summarise(rows))
     assert "preferences against" not in as_text(summarise(rows[:3]))
     assert max(map(len, said.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("table", ["comparison", "figures", "paper"])
+def test_a_run_without_a_trial_is_refused_and_not_an_empty_table(
+    table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.jsonl").touch()
+    assert compare.main([str(tmp_path), "--table", table]) == 2
+    assert f"{tmp_path} has no trial that was played; go on with resume=True" in capsys.readouterr().err
+    assert report.main([str(tmp_path)]) == 0  # its page shows what is there
+    assert f"{tmp_path} has no trial that was played yet" in capsys.readouterr().err

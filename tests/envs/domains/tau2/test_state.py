@@ -169,7 +169,7 @@ def test_the_tools_are_the_packages_with_their_references_written_out(name: str)
     ("settings", "text"),
     [
         ({"domain": "bank"}, "no domain 'bank'"),
-        ({"domain": "airline"}, "airline has no solo mode: name a user"),
+        ({"domain": "airline"}, "airline has no solo mode: name a user, such as user='scripted', or take"),
         ({"user": "replay"}, "needs recordings"),
         ({"user": "replay", "recordings": "nowhere.jsonl"}, "no such file"),
         ({"split": "tiny"}, "no split 'tiny'"),
