@@ -29,7 +29,7 @@ from toolorchestra.agents.rollouts.grpo import TokenSequence
 from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training.build import base_chat
 from toolorchestra.agents.training.plan_values import PlanValues, TriedPlan, learnt, tried
-from toolorchestra.agents.training.workers import deaf_children
+from toolorchestra.agents.training.workers import bound_to_parent, deaf_children
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message
@@ -180,12 +180,12 @@ def _pool(config: TrainConfig) -> Iterator[ProcessPoolExecutor | None]:
         yield None
         return
     others = set(active_children())
-    with ProcessPoolExecutor(config.model.processes, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(config.model.processes, get_context("spawn"), bound_to_parent) as pool:
         try:
             yield pool
         except BaseException:
             for child in set(active_children()) - others:
-                child.terminate()
+                child.kill()
             raise
 
 

@@ -7,11 +7,14 @@ follow from the jobs alone, so that a resumed run repeats them. Gradients are ad
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import get_context, resource_tracker
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -52,6 +55,7 @@ class Workers:
             theirs.close()
             self._ends.append(mine)
             self.processes.append(process)
+        atexit.register(self.close)  # before multiprocessing's own end, which waits for them
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -99,6 +103,7 @@ class Workers:
 
     def close(self) -> None:
         """End them all; nothing is left of them afterwards."""
+        atexit.unregister(self.close)
         for end in self._ends:
             end.close()
         for process in self.processes:
@@ -152,18 +157,34 @@ def _seed(number: int, jobs: Sequence[Job]) -> int:
 
 @contextmanager
 def deaf_children() -> Iterator[None]:
-    """Processes started meanwhile never see Ctrl-C, which a terminal sends to the whole group; this one sees it
-    afterwards."""
-    resource_tracker.ensure_running()  # where multiprocessing starts it later, it unblocks the signal behind itself
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Processes started meanwhile see neither Ctrl-C nor SIGTERM, which go to the whole group: a terminal sends the
+    one, a scheduler the other. This one sees them afterwards. They begin with bound_to_parent()."""
+    resource_tracker.ensure_running()  # where multiprocessing starts it later, it unblocks the signals behind itself
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def bound_to_parent() -> None:
+    """In such a process: pass over SIGTERM from now on, and end at once when the parent has ended."""
+    # No mask, and not SIG_IGN: what tools start in turn would inherit these, and could not be ended by SIGTERM.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    parent = parent_process()
+    assert parent is not None
+
+    def end() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end, name="parent", daemon=True).start()
+
+
 def _work(connection: Connection, config: TrainConfig) -> None:
     """The life of one process: take a share, make it, send it, until the other end closes."""
+    bound_to_parent()
     from toolorchestra.agents.training.build import build
 
     engine, chat = build(config)

@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.agents.engines.test_guarded_processes import ended
 from tests.agents.training.test_trainer import COLD, SMALL, run, weights
 from tests.agents.training.trained_models import same
 from tests.support.toy import AdderSource
@@ -150,6 +153,51 @@ def test_an_optimiser_step_is_shared_and_its_gradient_is_the_same(
         assert told[0][name] == pytest.approx(told[1][name], rel=1e-4, abs=1e-6)
     for mine, its in zip(engine.trained, alone.trained, strict=True):
         assert torch.allclose(mine.grad, its.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_sigterm_to_the_whole_group_ends_no_other_process(shared: tuple[LocalEngine, SharedRollouts]) -> None:
+    """As timeout, systemd and SLURM send it: the run ends its step first."""
+    _, rollouts = shared
+    (child,) = [c for c in multiprocessing.active_children() if c.name == "rollouts-1"]
+    for _ in range(2):
+        os.kill(child.pid or 0, signal.SIGTERM)
+        assert len(rollouts.collect(jobs(2))) == 2
+    # What it starts in turn ends by SIGTERM.
+    fields = dict(line.split(":\t") for line in Path(f"/proc/{child.pid}/status").read_text().splitlines())
+    for mask in ("SigBlk", "SigIgn"):
+        assert not int(fields[mask], 16) >> (signal.SIGTERM - 1) & 1
+
+
+OWNER = """
+import sys, time
+from dataclasses import replace
+from toolorchestra.agents.configuration.config import ModelConfig
+from toolorchestra.agents.configuration.presets import preset
+from toolorchestra.agents.training.demonstrations import _pool
+from toolorchestra.agents.training.workers import Workers, deaf_children
+config = replace(preset("tiny"), model=ModelConfig(hidden=8, processes=2))
+workers = Workers(config, 1)
+if sys.argv[1] == "ends":
+    print(workers.processes[0].pid, flush=True)
+    sys.exit()
+with _pool(config) as pool:
+    with deaf_children():
+        pool.submit(time.sleep, 60)
+    print(workers.processes[0].pid, *pool._processes, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("how", ["killed", "ends"])
+def test_no_process_outlives_the_one_that_shares_out(how: str) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, how], stdin=-1, stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    others = [int(pid) for pid in owner.stdout.readline().split()]
+    assert len(others) == (2 if how == "killed" else 1)
+    if how == "killed":
+        owner.kill()
+    owner.communicate(timeout=60)
+    assert all(ended(pid) for pid in others)
 
 
 def test_a_process_that_is_gone_is_said_and_the_rest_ends(shared: tuple[LocalEngine, SharedRollouts]) -> None:
