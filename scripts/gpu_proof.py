@@ -93,11 +93,11 @@ def sequences(where: Where, length: int, count: int = 2, *, prompts: int = 0) ->
     return [datum(asked[n % len(asked)], rng.choices(words, k=half), [-1.0] * half) for n in range(count)]
 
 
-def seconds_a_step(engine: LocalEngine, data: Sequence[Datum], times: int = 3) -> float:
+def seconds_a_step(engine: LocalEngine, data: Sequence[Datum]) -> float:
     """The best of some optimiser steps, the first of which warms up. With the loss of preset paper, which asks the
     model below the adapter too."""
     took = []
-    for _ in range(times):
+    for _ in range(3):
         started = time.monotonic()
         engine.train(data, preset("paper").loss, 1e-5)  # its metrics are numbers: they wait for the device
         took.append(time.monotonic() - started)

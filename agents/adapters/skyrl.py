@@ -56,8 +56,6 @@ class RolloutSettings:
     """Episodes side by side."""
     deadline_seconds: float = 3_600.0
     """Seconds of one episode, pauses in which weights are handed over included."""
-    policy_item: str = ""
-    """Price sheet item for the policy's own tokens; "" takes the environment's."""
     baselines: tuple[str, ...] = ()
     """Baselines that play each task that is learnt from too, and widen the scale of its reward."""
 
@@ -121,7 +119,6 @@ class ToolOrchestraGenerator(GeneratorInterface):  # type: ignore[misc]
             max_context=self.cfg.max_input_length + turns.max_tokens,
             temperature=turns.temperature,
             deadline_seconds=self.settings.deadline_seconds,
-            policy_item=self.settings.policy_item,
         )
         return Rollouts(turns, self.chat, params, self._gates)
 

@@ -41,7 +41,6 @@ class OurSettings(BaseConfig):  # type: ignore[misc]
     baselines: list[str] = field(default_factory=list)
     concurrency: int = RolloutSettings.concurrency
     deadline_seconds: float = RolloutSettings.deadline_seconds
-    policy_item: str = ""
 
     def rollout(self) -> RolloutSettings:
         """The settings that the generator of rollouts takes. Raises ConfigError where a baseline is unknown."""

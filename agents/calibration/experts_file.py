@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from toolorchestra.agents.calibration.experts_fit import FitFile, written
+from toolorchestra.agents.calibration.experts_fit import FitFile
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.questions.datasets import family_of
@@ -271,11 +270,6 @@ class _FileMaker:
 def _scale(law: Law, share: float) -> float:
     """The deviation of what decides, chance and all: a skill over it is as good under any law."""
     return math.sqrt(1 + share**2 * (law.task**2 + (law.level * LEVELS_DEVIATION) ** 2 + law.pair**2))
-
-
-def write_experts(made: MadeExperts, path: Path) -> None:
-    """Write the file that `experts=` takes."""
-    written(made.data, path, "the experts")
 
 
 # -- who stands for whom ----------------------------------------------------------------------------------------------

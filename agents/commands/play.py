@@ -239,8 +239,6 @@ class PlayOptions:
     """Seconds to wait before each turn of a policy."""
     full: bool = False
     """Print long texts whole when a policy plays. You are always shown them whole, page by page."""
-    no_color: bool = False
-    """Print without colours, as with the environment variable NO_COLOR."""
 
     def __post_init__(self) -> None:
         check_counts(self, {"episodes": 1})
@@ -252,7 +250,7 @@ def run(given: PlayOptions) -> int:
     """Play the episodes."""
     if Path(given.policy).is_dir() and given.policy:
         given = replace(given, policy=f"{CHECKPOINT}{given.policy}")
-    colour = sys.stdout.isatty() and not given.no_color and not os.environ.get("NO_COLOR")
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     chosen = _chosen(given)
     env = _env(given, chosen)
     with ExitStack() as opened:

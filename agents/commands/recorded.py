@@ -130,8 +130,8 @@ def run_world(given: WorldOptions) -> int:
 
     What the recording does not know is refused, or with --rest-from taken from packaged experts. Both are said.
     """
-    from toolorchestra.agents.calibration.experts_file import FileOptions, make_experts, write_experts
-    from toolorchestra.agents.calibration.experts_fit import read_fit
+    from toolorchestra.agents.calibration.experts_file import FileOptions, make_experts
+    from toolorchestra.agents.calibration.experts_fit import read_fit, written
     from toolorchestra.envs.domains.questions.source import searching
     from toolorchestra.envs.tools.tool_config import load
 
@@ -144,7 +144,7 @@ def run_world(given: WorldOptions) -> int:
         families.setdefault(subject, []).append(family)
     choices = FileOptions(pairs("--as", given.stands), families, given.rest_from)
     made = make_experts(known, load(given.tools), choices)
-    write_experts(made, given.out)
+    written(made.data, given.out, "the experts")
     if found := searching(load(given.tools)):
         say(f"- {', '.join(found)}: what is found changes answers to generated questions alone, not to a data set's")
     for line in made.told:

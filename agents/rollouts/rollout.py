@@ -153,8 +153,6 @@ class RolloutParams:
     concurrency: int = 128
     deadline_seconds: float = DEADLINE_SECONDS
     """The seconds that one episode may take; what is not done by then is marked failed."""
-    policy_item: str = ""
-    """Price sheet item for the policy's own tokens; "" takes the environment's."""
     expected_outcome: bool = False
     """Measure how likely an answer of a simulated expert was right, beside whether it was. For training alone."""
 
@@ -248,7 +246,7 @@ class Rollouts:
             run.sampled_with[step_of_weights] += len(sample.tokens)
             run.valid = run.valid and sample.finished and _readable(text)
             tokens = Tokens(prompt, 0, len(sample.tokens))
-            usage = Usage(self.params.policy_item or episode.rules.orchestrator, ORCHESTRATOR, tokens)
+            usage = Usage(episode.rules.orchestrator, ORCHESTRATOR, tokens)
             with self.split.tools:
                 step = await advance(episode, text, self._gates, usage)
             run.stopped = step.info.get("truncated_by", "")

@@ -20,9 +20,6 @@ def _words(rng: Any, most: int) -> str:
 class Prose(gym.Space[str]):
     """Every str. Unlike gymnasium's Text it takes any character and the empty string."""
 
-    def __init__(self, seed: int | None = None) -> None:
-        super().__init__(None, None, seed)
-
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """A few words, now and then wrapped as a tool call, so that random agents meet both branches."""
         text = _words(self.np_random, 6)
@@ -47,9 +44,6 @@ class Prose(gym.Space[str]):
 
 class Transcripts(gym.Space[Observation]):
     """{"messages": Rows of Message, "tools": Rows of schemas}."""
-
-    def __init__(self, seed: int | None = None) -> None:
-        super().__init__(None, None, seed)
 
     def sample(self, mask: Any = None, probability: Any = None) -> Observation:
         roles = ("system", "user", "assistant", "tool")

@@ -173,9 +173,9 @@ class OutcomesBuilder:
         for name, value in values.items():
             self._measures[name].append(value)
 
-    def leave_out(self, what: str, count: int = 1) -> None:
+    def leave_out(self, what: str) -> None:
         """Count what is not taken. `what` is a plural that follows a number: "rows of several experts"."""
-        self._left_out[what] = self._left_out.get(what, 0) + count
+        self._left_out[what] = self._left_out.get(what, 0) + 1
 
     def _take(self, task: str, model: str, family: str, text: str, run: object, row: str) -> None:
         number = self._tasks.setdefault(task, len(self._tasks))

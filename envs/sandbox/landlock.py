@@ -55,6 +55,8 @@ MOST_WAITING = 32
 """Children that wait locked in for a program: two for each core, and two, up to this many."""
 CORES_OF_A_SEED = 4
 """One process forks one child after the other; so many cores' programs end while it does."""
+QUEUE_SECONDS = 600.0
+"""How long a program waits for a free child."""
 MOST_CODE = 1 << 20
 """Characters of a program."""
 START_SECONDS, GRACE_SECONDS = 60.0, 10.0
@@ -83,14 +85,13 @@ class LandlockSandbox:
         bubblewrap: bool = False,
         most_children: int = 16,
         most_sessions: int = 64,
-        queue_seconds: float = 600.0,
     ) -> None:
         if not landlock_abi():
             raise ConfigError(
                 "sandbox 'landlock' needs Linux 5.13 or later with Landlock on x86-64 or aarch64; "
                 "take another: 'arithmetic', or 'e2b' with a key"
             )
-        self.bounds, self.sessions, self.queue_seconds = bounds, sessions, queue_seconds
+        self.bounds, self.sessions = bounds, sessions
         cores = len(os.sched_getaffinity(0))
         disk = shutil.disk_usage(tempfile.gettempdir()).free
         self._settings = {"bounds": asdict(bounds), "most_children": most_children, "most_sessions": most_sessions,
@@ -116,7 +117,7 @@ class LandlockSandbox:
     @property
     def patience_seconds(self) -> float:
         """The longest that a run can take, its wait for a free child included."""
-        return self.queue_seconds + self.bounds.seconds + GRACE_SECONDS
+        return QUEUE_SECONDS + self.bounds.seconds + GRACE_SECONDS
 
     async def run(self, code: str, session: str = "", bill: Bill | None = None) -> Execution:
         """Run a program. A crash, a refusal by the sandbox, or an end at a limit is a result as well."""
@@ -132,7 +133,7 @@ class LandlockSandbox:
                 said = await asyncio.wrap_future(future)
         except TimeoutError:
             server.drop(number)
-            raise Outage(f"the sandbox had no place free for {self.queue_seconds:g} s; play fewer at once") from None
+            raise Outage(f"the sandbox had no place free for {QUEUE_SECONDS:g} s; play fewer at once") from None
         except asyncio.CancelledError:
             server.drop(number)
             raise

@@ -115,14 +115,6 @@ def scripted(moves_: Iterator[str]) -> Player:
 ORACLE = Scripted("oracle")
 TRIVIAL: tuple[Scripted, ...] = (Scripted("idle", requests=0), Scripted("mute", tells=False, writes=False))
 """Policies that should solve nothing but what is to be refused: they turn all down, or look and then say nothing."""
-SHORTCUTS: tuple[Scripted, ...] = (Scripted("first-request", requests=1),)
-"""Solves what has one request, or only one that is served."""
-RULE_BREAKERS: tuple[Scripted, ...] = (
-    Scripted("unidentified", identifies=False),
-    Scripted("unasked", asks=False),
-    Scripted("curious", curious=True),
-)
-"""Oracles that break one rule of process. They solve what the rule does not touch, and all where a domain has none."""
 
 
 @dataclass(frozen=True)

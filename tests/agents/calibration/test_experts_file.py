@@ -15,8 +15,8 @@ import pytest
 
 from tests.agents.calibration.made_outcomes import Truth, drawn
 from tests.two_texts import raises
-from toolorchestra.agents.calibration.experts_file import NEVER, FileOptions, make_experts, write_experts
-from toolorchestra.agents.calibration.experts_fit import FitFile, fit, read_fit, write
+from toolorchestra.agents.calibration.experts_file import NEVER, FileOptions, make_experts
+from toolorchestra.agents.calibration.experts_fit import FitFile, fit, read_fit, write, written
 from toolorchestra.agents.commands import recorded
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Answer, Question
@@ -78,7 +78,7 @@ def test_the_numbers_of_the_experts_are_those_of_the_fit(fitted: Path, read: Fit
 
 
 def test_an_expert_is_right_as_often_as_its_recording_was(read: FitFile, tmp_path: Path) -> None:
-    write_experts(make_experts(read, ANSWERERS, CHOICES), tmp_path / "mine.json")
+    written(make_experts(read, ANSWERERS, CHOICES).data, tmp_path / "mine.json", "the experts")
     expert = load_experts(tmp_path / "mine.json")["large"]
     asked = [Question(f"question {n}", Answer("1"), "math", "math", 3.0) for n in range(4000)]
     right = np.mean([expert.answer_chance(one, 1.0, "") for one in asked])
@@ -115,7 +115,7 @@ def test_the_rest_is_taken_from_packaged_experts_and_said(read: FitFile) -> None
 
 def test_what_is_taken_succeeds_as_often_and_takes_as_long(read: FitFile, tmp_path: Path) -> None:
     choices = FileOptions({"answer-1": "model 0"}, SUBJECT_OF, "2026-11")
-    write_experts(make_experts(read, load("paper"), choices), tmp_path / "mine.json")
+    written(make_experts(read, load("paper"), choices).data, tmp_path / "mine.json", "the experts")
     mine, old = load_experts(tmp_path / "mine.json"), packaged("2026-11")
     levels = [1] * 1 + [2] * 2 + [3] * 3 + [4] * 4 + [5] * 4
     asked = [

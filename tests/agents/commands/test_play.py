@@ -69,7 +69,7 @@ def test_the_very_episode_of_a_record_is_played(hand: Hand) -> None:
 
 def test_what_is_asked_for_reaches_the_environment(hand: Hand) -> None:
     words = ("--task-id", "frames-sim/test/5", "--preference", "none", "--prices", "unseen-2026-01", "--split", "test")
-    out = hand(*words, "--policy", "strongest", "--set", "max_turns=1", "--no-color")
+    out = hand(*words, "--policy", "strongest", "--set", "max_turns=1")
     assert out.startswith("task frames-sim/test/5")
     assert "prices: unseen-2026-01" in out
     assert "The user's wish" not in out
@@ -265,7 +265,7 @@ def test_colour_on_a_terminal_unless_it_is_unwanted(environment: dict[str, str],
 
 def test_a_person_edits_a_line_recalls_one_and_completes_one() -> None:
     pytest.importorskip("readline")
-    terminal = Terminal("--env", "HLE-v0", "--no-color", rows=1000)
+    terminal = Terminal("--env", "HLE-v0", rows=1000, NO_COLOR="1")
     assert "\033[" not in terminal.until(PROMPT)
     terminal.type("earch search-1\x01s\r")  # Ctrl-A goes to the line's beginning
     assert '"arguments": {"model": "search-1"}' in terminal.until(PROMPT)

@@ -20,7 +20,7 @@ from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask
 from toolorchestra.synth.authors.model_author import ScriptedParts
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.proof.solvers import ORACLE, RULE_BREAKERS, Arena
+from toolorchestra.synth.proof.solvers import ORACLE, Arena, Scripted
 from toolorchestra.synth.proof.task_checks import fault, instead, missed, unasked
 from toolorchestra.synth.stages import domain_folder
 from toolorchestra.synth.stages.hard_requests import ELEMENTS, level
@@ -142,6 +142,14 @@ def test_what_is_declared_must_be_so() -> None:
 
 def solves(solver: Any, task: SqlTask) -> bool:
     return asyncio.run(arena().play(solver, task.task_id, 3)).solved
+
+
+RULE_BREAKERS = (
+    Scripted("unidentified", identifies=False),
+    Scripted("unasked", asks=False),
+    Scripted("curious", curious=True),
+)
+"""Oracles that break one rule of process. They solve what the rule does not touch, and all where a domain has none."""
 
 
 def test_an_oracle_that_breaks_one_rule_of_process_gets_nothing() -> None:
