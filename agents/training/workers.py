@@ -168,7 +168,7 @@ def deaf_children() -> Iterator[None]:
 
 
 def bound_to_parent() -> None:
-    """In such a process: pass over SIGTERM from now on, and end at once when the parent has ended."""
+    """Pass over SIGTERM from now on, in such a process, and end at once when the parent has ended."""
     # No mask, and not SIG_IGN: what tools start in turn would inherit these, and could not be ended by SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
