@@ -130,6 +130,6 @@ def test_a_temperature_is_asked_for_and_what_is_no_model_is_refused(drawn: Path,
         shown.append(capsys.readouterr().out)
     assert shown[0] == shown[1] != shown[2]
     for policy, said in (("checkpoint:nowhere", "no whole checkpoint in 'nowhere'; name a run's folder"),
-                         ("nobody:here", "no policy 'nobody:here'"), ("chat:reference", "asks a model")):  # fmt: skip
+                         ("nobody:here", "No module named 'nobody'"), ("chat:reference", "asks a model")):  # fmt: skip
         assert play.main(["--policy", policy]) == 2
         assert said in capsys.readouterr().err
