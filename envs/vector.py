@@ -168,9 +168,10 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Give some environments their next action, and the policy's own usage where it was counted."""
         wanted = [int(i) for i in env_ids]
         self._check_send(actions, wanted)
-        begun = [e for i in wanted if (e := self._slots[i].episode) is not None and e.turn and not e.over]
-        if len(begun) < len(wanted):
-            self.factory.require_money()  # here, so that nothing that was played stays untold
+        if self.factory.rules.spend_cap is not None:  # here, so that nothing that was played stays untold
+            episodes = [self._slots[i].episode for i in wanted]
+            if not all(e is not None and e.turn and not e.over for e in episodes):
+                self.factory.require_money()
         if usages is not None:
             self._check_usages(usages, wanted)
         try:

@@ -170,7 +170,7 @@ def workers(count: int) -> Iterator[ProcessPoolExecutor]:
             raise
 
 
-def prove(names: Sequence[str], *, sample: int | None, jobs: int, rebuild: bool) -> list[Proof]:
+def prove(names: Sequence[str], *, sample: int | None, jobs: int, rebuild: bool = True) -> list[Proof]:
     """Proves the named domains in parallel processes, and returns every proof. `sample` limits the tasks of each."""
     with workers(jobs) as pool:
         futures = []
@@ -229,7 +229,7 @@ def run(given: ProveOptions) -> int:
     started = time.perf_counter()
     shipped = loader.names()
     names = tuple(str(loader.resolve(name)) for name in given.domain or shipped)
-    lines = report(prove(names, sample=given.sample, jobs=given.at_once, rebuild=True), names)
+    lines = report(prove(names, sample=given.sample, jobs=given.at_once), names)
     faults = sum(line.startswith("FAULT") for line in lines)
     say("\n".join(lines))
     shapes = [task.shape for name in names for task in loader.load(name).tasks.values()]

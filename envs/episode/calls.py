@@ -33,7 +33,7 @@ class Failure(NamedTuple):
         return {"where": self.where, "error": self.error, "traceback": self.traceback}
 
 
-def text_of(err: BaseException) -> str:
+def error_text(err: BaseException) -> str:
     """Text of an exception, also of one whose own code for it is wrong."""
     try:
         return str(err)
@@ -43,7 +43,7 @@ def text_of(err: BaseException) -> str:
 
 def failure(where: str, err: BaseException) -> Failure:
     """Makes a Failure of an exception; `where` says which part of the episode raised it."""
-    said = text_of(err)
+    said = error_text(err)
     setting = said if isinstance(err, WrongSetting) else ""
     return Failure(where, f"{type(err).__name__}: {said}", "".join(traceback.format_exception(err)), setting)
 

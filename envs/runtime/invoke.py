@@ -14,7 +14,7 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import Observation, build
-from toolorchestra.envs.episode.calls import CallResult, ReadyCall, failure, text_of
+from toolorchestra.envs.episode.calls import CallResult, ReadyCall, error_text, failure
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.tools import ToolContext, ToolResult
@@ -48,7 +48,7 @@ def _explain(err: BaseException, ready: ReadyCall) -> CallResult:
     booked = context.bill.take()
     if isinstance(err, ToolError):
         seconds = float(sum([usage.seconds for usage in booked]))
-        return CallResult(ToolResult(f"Error: {text_of(err)}", seconds=seconds), refused=True, booked=booked)
+        return CallResult(ToolResult(f"Error: {error_text(err)}", seconds=seconds), refused=True, booked=booked)
     return CallResult(ToolResult(""), failure=failure(tool.name, err), booked=booked)
 
 
