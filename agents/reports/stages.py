@@ -93,20 +93,30 @@ def plays_of(tasks: Sequence[TaskScores | None], name: str = POLICY) -> list[Tas
 
 
 def stages_of(folder: Path, tasks: int, *, again: bool, say: Say) -> StagesPlayed:
-    """Take stages from the run's report/stages.json where the same was played before, or played now."""
+    """Take stages from the run's report/stages.json where the same was played before, or played now. Each stage is kept
+    as soon as it was played, for one of a real model takes an hour on a laptop."""
     best = checkpoint_of(folder)
     kept, checkpoints = folder / "report" / "stages.json", _checkpoints(folder, best)
     weights = {name: path and (path / checkpoint.MANIFEST).read_text("utf-8") for name, path in checkpoints.items()}
     made_of = {"tasks": tasks, "checkpoints": weights, "beside": [*BASELINES, TOLD]}
-    if kept.is_file() and not again:
-        with suppress(OSError, *UNREADABLE):  # what cannot be read is played anew, as for other weights and tasks
-            row = json.loads(kept.read_text(encoding="utf-8"))
-            if row["made_of"] == made_of:
-                return StagesPlayed.from_json(row)
-    played = _played(config_of(best), checkpoints, tasks, say)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(kept, (json.dumps({"made_of": made_of, **vars(played)}) + "\n").encode())
+    played = None if again else _kept(kept, made_of)
+    for name, path in checkpoints.items():
+        if played is None or name not in played.plays:
+            played = _played(config_of(best), name, path, tasks, played)
+            say(f"{name}: {len(played.preferences)} tasks played")
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(kept, (json.dumps({"made_of": made_of, **vars(played)}) + "\n").encode())
+    assert played is not None
     return played
+
+
+def _kept(file: Path, made_of: Mapping[str, Any]) -> StagesPlayed | None:
+    """What was played of the same. What cannot be read is played anew, as for other weights and tasks."""
+    with suppress(OSError, *UNREADABLE):
+        row = json.loads(file.read_text(encoding="utf-8"))
+        if row["made_of"] == made_of:
+            return StagesPlayed.from_json(row)
+    return None
 
 
 def _checkpoints(folder: Path, best: Path) -> dict[str, Path | None]:
@@ -120,37 +130,35 @@ def _checkpoints(folder: Path, best: Path) -> dict[str, Path | None]:
     return {WARM: warm, TRAINED: best}
 
 
-def _played(config: TrainConfig, checkpoints: Mapping[str, Path | None], tasks: int, say: Say) -> StagesPlayed:
+def _played(config: TrainConfig, name: str, path: Path | None, tasks: int, before: StagesPlayed | None) -> StagesPlayed:
+    """What was played before, and this stage; beside the last one, the baselines."""
     config = replace(config, model=replace(config.model, processes=1))
     held_out = HeldOut(config.environments, tasks, "test", config.seed)
-    evaluations: dict[str, Evaluation] = {}
-    for name, path in checkpoints.items():
-        engine, chat = build(config, lambda _line: None)
-        try:
-            if path is not None:
-                engine.load(path)
-            elif config.init_from:
-                engine.start_from(saved_model(Path(config.init_from)).path)
-            rollouts = Rollouts(engine, chat, rollout_params(config, config.evaluation_temperature))
-            with engine.averaged():
-                evaluations[name] = held_out.evaluate(rollouts)
-            rollouts.close()
-        finally:
-            engine.close()
-        say(f"{name}: {len(evaluations[name].trajectories)} tasks played")
-    return _beside(held_out, evaluations, chat)
+    engine, chat = build(config, lambda _line: None)
+    try:
+        if path is not None:
+            engine.load(path)
+        elif config.init_from:
+            engine.start_from(saved_model(Path(config.init_from)).path)
+        rollouts = Rollouts(engine, chat, rollout_params(config, config.evaluation_temperature))
+        with engine.averaged():
+            evaluation = held_out.evaluate(rollouts)
+        rollouts.close()
+    finally:
+        engine.close()
+    plays = {**(before.plays if before else {}), name: plays_of(evaluation.tasks)}
+    readable = {**(before.readable if before else {}), name: evaluation.valid}
+    if name == TRAINED:
+        plays |= _beside(held_out, evaluation, chat)
+    return StagesPlayed([one.preference.kind for one in evaluation.trajectories], plays, list(readable), readable)
 
 
-def _beside(held_out: HeldOut, evaluations: Mapping[str, Evaluation], chat: Chat) -> StagesPlayed:
-    last = evaluations[TRAINED]
-    plays = {name: plays_of(evaluation.tasks) for name, evaluation in evaluations.items()}
+def _beside(held_out: HeldOut, last: Evaluation, chat: Chat) -> dict[str, list[TaskResult | None]]:
+    """The plays of the baselines, and of the oracles where the world has one."""
     with_oracle = all(ORACLE in players for players in last.by_environment.values())
-    for name in (*BASELINES, *((TOLD,) if with_oracle else ())):
-        plays[name] = plays_of(held_out.beside(partial(baseline, name), last, chat))
-    if with_oracle:
-        plays[ORACLE] = plays_of(last.tasks, ORACLE)
-    preferences = [trajectory.preference.kind for trajectory in last.trajectories]
-    return StagesPlayed(preferences, plays, list(evaluations), {name: e.valid for name, e in evaluations.items()})
+    names = [*BASELINES, *((TOLD,) if with_oracle else ())]
+    plays = {name: plays_of(held_out.beside(partial(baseline, name), last, chat)) for name in names}
+    return plays | ({ORACLE: plays_of(last.tasks, ORACLE)} if with_oracle else {})
 
 
 # -- as Markdown -------------------------------------------------------------------------------------------------------

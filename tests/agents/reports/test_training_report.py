@@ -230,6 +230,21 @@ def test_stages_that_cannot_be_read_are_played_anew(made: tuple[Path, StagesPlay
         assert json.loads(kept.read_text()) == whole
 
 
+def test_a_stage_that_was_played_before_the_break_is_not_played_again(
+    made: tuple[Path, StagesPlayed], run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(of_stages, "_beside", None)  # broken off after the last stage, before the baselines
+        with pytest.raises(TypeError):
+            stages(run, again=True)
+    kept = json.loads((run / "report" / "stages.json").read_text())
+    assert kept["stages"] == [*kept["plays"]] == ["supervised start"]
+    said: list[str] = []
+    again = stages_of(run, 2, again=False, say=said.append)
+    assert json.dumps(vars(again)) == json.dumps(vars(made[1]))
+    assert said == ["trained: 4 tasks played"]
+
+
 def test_weights_that_are_gone_are_told(run: Path) -> None:
     shutil.rmtree(run / "checkpoints" / "step-000000")
     with pytest.raises(ConfigError, match="supervised start are played from it"):
