@@ -83,18 +83,17 @@ class ToolOrchestraTextEnv(BaseTextEnv):  # type: ignore[misc, unused-ignore]
         self.turns += 1
         done = moved.terminated or moved.truncated or self.turns >= self.max_turns
         fresh = [message for message in _told(moved.info["new_messages"]) if message["role"] != "assistant"]
-        return BaseTextEnvStepOutput(
-            observations=[] if done else fresh, reward=moved.reward, done=done, metadata=moved.info
-        )
+        reward = moved.reward if self.episode.failure is None else 0.0  # not NaN, which would spoil the weights
+        return BaseTextEnvStepOutput(observations=[] if done else fresh, reward=reward, done=done, metadata=moved.info)
 
     def get_metrics(self) -> dict[str, Any]:
         """The bill and the clock; skyrl-gym averages them."""
         if self.episode is None:
             return {}
-        bill, outcome = self.episode.ledger.summary(), self.episode.outcome
+        bill, outcome, failed = self.episode.ledger.summary(), self.episode.outcome, self.episode.failure is not None
         return {
-            "outcome": outcome.value if outcome else 0.0,
-            "failed": float(self.episode.failure is not None),
+            "outcome": outcome.value if outcome and not failed else 0.0,
+            "failed": float(failed),
             "turns": float(self.turns),
             "usd": bill["usd"],
             "seconds": bill["seconds"],

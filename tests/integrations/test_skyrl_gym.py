@@ -15,6 +15,7 @@ if util.find_spec("skyrl_gym") is None:
 import skyrl_gym
 from skyrl_gym.envs.base_text_env import BaseTextEnv
 
+from tests.sources import BREAK
 from toolorchestra.agents.adapters.prompt_rows import prompt_rows
 from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.policies.baselines import baseline
@@ -26,6 +27,8 @@ from toolorchestra.envs.factory import factory
 from toolorchestra.envs.registration import spec_of
 
 IDS = ("HLE-v0", "FRAMES-v0", "ToolScale-v0")
+OUTAGE = "tests.integrations.breaking:Tests/Outage-v0"
+TERM_THAT_BREAKS = "tests.envs.episode.test_reward_terms:breaks"
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +111,20 @@ def test_turns_end_at_the_generators_own_limit() -> None:
     env = skyrl_gym.make("toolorchestra", extras={"gym_id": "ToolOrchestra/HLE-v0", "seed": 1, "max_turns": 2})
     env.init([])
     assert [env.step("hello")["done"] for _ in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "action", "failed"),
+    [({}, "done", 0.0), ({}, BREAK, 1.0), ({"reward_terms": TERM_THAT_BREAKS}, "done", 1.0)],
+)
+def test_an_episode_that_failed_counts_as_0(arguments: dict[str, Any], action: str, failed: float) -> None:
+    """Also one that was solved before it failed."""
+    given = {"gym_id": OUTAGE, "seed": 1, "arguments": json.dumps(arguments)}
+    env = skyrl_gym.make("toolorchestra", extras=given)
+    env.init([])
+    step, worth = env.step(action), 1.0 - failed
+    assert (step["reward"], step["done"]) == (worth, True)
+    assert (env.get_metrics()["outcome"], env.get_metrics()["failed"]) == (worth, failed)
 
 
 @pytest.mark.parametrize(
