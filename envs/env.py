@@ -127,9 +127,4 @@ def run_calls(calls: Sequence[ReadyCall]) -> Sequence[CallResult]:
     if not any_waits(calls):
         return [perform_here(ready) for ready in calls]
     background = BackgroundLoop.shared()
-    future = background.submit(background.gates.perform_all(calls))
-    try:
-        return future.result()
-    except BaseException:  # the caller was interrupted: leave nothing running for an episode nobody waits for
-        future.cancel()
-        raise
+    return background.run(background.gates.perform_all, calls)

@@ -41,8 +41,7 @@ def environment_app(episodes: RemoteEpisodes, token: str = "") -> Starlette:
         reaper = asyncio.create_task(episodes.reap())
         yield
         reaper.cancel()
-        for one in list(episodes.live.values()):
-            episodes.end(one, "stopped")
+        await episodes.stop()
 
     async def socket(connection: WebSocket) -> None:
         await connection.accept()

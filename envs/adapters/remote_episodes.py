@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -21,6 +22,7 @@ from toolorchestra.envs.factory import EpisodeFactory, Started, next_seed, reset
 from toolorchestra.envs.models.streamed_reply import OUTPUT, count_in
 from toolorchestra.envs.models.usage import tokens_in
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Usage
+from toolorchestra.envs.runtime.background import BREAK_OFF_SECONDS
 from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 
 KEPT = 4096
@@ -121,6 +123,7 @@ class RemoteEpisodes:
         """Forget an episode. Its account stays for a while, and is told to who wants to know."""
         if self.live.pop(one.session, None) is None:
             return
+        one.episode.settle()
         one.account |= {**one.episode.ledger.summary(), "ended": why}
         self.ended[one.session] = one.account
         if len(self.ended) > KEPT:
@@ -138,6 +141,17 @@ class RemoteEpisodes:
             idle = f" for {self.idle_seconds:g} s" if why == "idle" else ""
             raise SessionError(502 if why == "failed" else 410, f"the session has ended, {why}{idle}", account)
         return account
+
+    async def stop(self) -> None:
+        """End all of them, as the server ends. Turns that it broke off have a moment to book what they cost."""
+        left = list(self.live.values())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BREAK_OFF_SECONDS):
+                for one in left:
+                    async with one.lock:
+                        pass
+        for one in left:
+            self.end(one, "stopped")
 
     async def reap(self) -> None:
         """End, for ever, what nobody has played for a while."""

@@ -96,12 +96,7 @@ def _wait(all_of: Iterable[Coroutine[Any, Any, Any]]) -> None:
     async def run() -> None:
         await asyncio.gather(*all_of)
 
-    future = BackgroundLoop.shared().submit(run())
-    try:
-        future.result()
-    except BaseException:  # interrupted: leave nothing running
-        future.cancel()
-        raise
+    BackgroundLoop.shared().run(run)
 
 
 # -- turns: how they are sampled, and how they are played --------------------------------------------------------------
@@ -153,6 +148,7 @@ class SampledEpisode:
                 step = await advance(self.episode, text, BackgroundLoop.shared().gates, usage)
         except TimeoutError:
             self.cut = "deadline"
+            self.episode.settle()
         else:
             self.reward, self.cut = self.reward + step.reward, step.info.get("truncated_by", "")
 

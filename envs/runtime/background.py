@@ -10,7 +10,7 @@ import gc
 import os
 import threading
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -19,6 +19,8 @@ from toolorchestra.envs.runtime.invoke import Gates
 from toolorchestra.envs.tools import ToolResult
 
 T = TypeVar("T")
+BREAK_OFF_SECONDS = 1.0
+"""How long an interrupted caller waits for the end of what it broke off."""
 
 
 class BackgroundLoop:
@@ -44,6 +46,25 @@ class BackgroundLoop:
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine there. Cancelling the future cancels it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def run(self, work: Callable[..., Coroutine[Any, Any, T]], *given: Any) -> T:
+        """Wait here for what a coroutine gives there. Where the caller is interrupted nothing is left running, and what
+        was broken off has booked what it cost."""
+        ended = threading.Event()
+
+        async def told() -> T:
+            try:
+                return await work(*given)
+            finally:
+                ended.set()
+
+        future = self.submit(told())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            ended.wait(BREAK_OFF_SECONDS)
+            raise
 
 
 class RunningStep:

@@ -75,6 +75,7 @@ class RecordTrajectories(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
 
     def _abandon(self) -> None:
         if self._episode is not None and self._episode.turn:
+            self._episode.settle()
             self._date_charges(self._episode)
             self._write(self._episode, {}, terminated=False, abandoned=True)
         self._episode = None

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from tests.sources import BREAK
+from tests.sources import BREAK, nap
 from toolorchestra.agents.adapters.trl_reward import preference_reward
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.rollouts.grpo import GroupReward, Measure
@@ -23,6 +23,7 @@ from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import register
 
 trl = pytest.importorskip("trl", reason="TRL is missing: make environment")
@@ -30,7 +31,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore:You are using 'rollout_func':UserWarning"),
 ]
-BROKEN = "Tests/Broken-v0"
+BROKEN, SLEEPER = "Tests/Broken-v0", "Tests/Sleeper-v0"
 BRIEF = {"split": "train", "style": "brief", "shown_characters": 0}
 Texts = Callable[[Sequence[str]], Sequence[str]]
 
@@ -169,6 +170,16 @@ def test_an_episode_that_leaves_no_room_is_cut_and_its_length_is_kept(chat: Chat
     for row in made:
         assert len(row["completion_ids"]) == len(row["logprobs"]) == len(row["env_mask"]) == 21
         assert (row["truncated_by"], row["reward"], row["failed"]) == ("context", 0.0, False)
+
+
+def test_what_a_turn_has_cost_that_its_deadline_broke_off_is_on_the_bill(chat: Chat) -> None:
+    register(SLEEPER, "tests.sources:SleeperSource")
+    cap, texts = SpendCap(1.0), lambda prompts: [nap(0) + nap(60_000), "done"]
+    rollouts = TrlRollouts(chat, deadline_seconds=0.1, arguments={"spend_cap": cap})
+    late, sound = columns(rollouts, task_rows(SLEEPER, range(2)), Scripted(chat, texts))
+    assert (late["truncated_by"], late["reward"], sound["reward"]) == ("deadline", None, 1.0)
+    assert late["bill"]["usd_by_role"]["tool"] > 0
+    assert late["bill"]["usd"] + sound["bill"]["usd"] == pytest.approx(cap.spent_usd)
 
 
 def gradients(chat: Chat, texts: Sequence[str], place: Path, **given: Any) -> list[Any]:

@@ -17,13 +17,16 @@ from starlette.websockets import WebSocketDisconnect
 
 import toolorchestra as to
 from tests.integrations.served_environments import ANSWER, SEARCH, Call, alone, figures
+from tests.sources import nap
 from tests.support.served import on_loopback
 from toolorchestra.agents.commands.serve_environments import ServeEnvironmentsOptions, episodes_of, main
 from toolorchestra.envs.adapters.environment_server import environment_app
 from toolorchestra.envs.adapters.remote_episodes import RemoteEpisodes, SessionError
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.openai_messages import action_of
+from toolorchestra.envs.factory import factory
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 
 SCALAR = {"split": "test", "reward": "scalar"}
 TURNS: list[list[Call]] = [[SEARCH], [("enhance_reasoning", {"model": "reasoner-1"}), SEARCH], [ANSWER]]
@@ -345,6 +348,23 @@ def test_what_is_idle_is_ended_with_its_bill() -> None:
         with pytest.raises(SessionError, match=r"ended, idle for 0\.05 s") as late:
             await store.play(one, "Hello?")
         assert (late.value.status, late.value.account) == (410, told[0])
+
+    asyncio.run(main())
+
+
+def test_a_turn_that_the_servers_end_broke_off_is_on_the_bill() -> None:
+    async def main() -> None:
+        cap = SpendCap(1.0)
+        store, told = RemoteEpisodes({"Sleeper": factory("tests.sources:SleeperSource", spend_cap=cap)}), []
+        store.on_end.append(told.append)
+        one = await store.start({"seed": 1})
+        turn = asyncio.create_task(store.play(one, nap(0) + nap(60_000)))
+        await asyncio.sleep(0.05)
+        turn.cancel()
+        await store.stop()
+        assert turn.cancelled()
+        assert told[0]["usd_by_role"]["tool"] > 0
+        assert told[0]["usd"] == pytest.approx(cap.spent_usd)
 
     asyncio.run(main())
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
+import os
+import signal
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +16,14 @@ import gymnasium as gym
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
+from tests.sources import SleeperSource, nap
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.money.prices import Tokens, Usage, load_sheet
+from toolorchestra.envs.money.prices import NANO, TOOL, Tokens, Usage, load_sheet
+from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.envs.tools import ToolContext, ToolResult
 from toolorchestra.envs.wrappers import RecordTrajectories, Routing, read_trajectories
 
 SEARCH = render_call("search", {"model": "search-2"})
@@ -85,6 +92,36 @@ def test_abandoned_episodes_are_written_once(tmp_path: Path) -> None:
     assert [r["reset_seed"] for r in rows] == [1, 2, 3]
     assert rows[0]["outcome"] is None
     assert rows[0]["totals"]["nano_usd"] == sum(c["nano_usd"] for c in rows[0]["charges"]) > 0
+
+
+async def _interrupted(context: ToolContext, milliseconds: int) -> ToolResult:
+    """Ctrl-C while it is awaited. What it may have cost is booked when it is broken off, as of a model's request."""
+    os.kill(os.getpid(), signal.SIGINT)
+    try:
+        await asyncio.sleep(milliseconds / 1000)
+    finally:
+        context.bill.add(Usage("tavily/search", TOOL, units=1))
+    return ToolResult("slept")
+
+
+class InterruptedSource(SleeperSource):
+    """Naps that Ctrl-C breaks off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tools = (replace(self.tools[0], run=_interrupted),)
+
+
+def test_what_a_call_has_cost_that_ctrl_c_broke_off_is_in_the_row(tmp_path: Path) -> None:
+    path, cap = tmp_path / "runs.jsonl", SpendCap(1.0)
+    env = RecordTrajectories(OrchestraEnv(InterruptedSource(), spend_cap=cap), path)
+    env.reset(seed=0)
+    with pytest.raises(KeyboardInterrupt):
+        env.step(nap(60_000))
+    env.close()
+    (row,) = read_trajectories(path)
+    assert [charge["turn"] for charge in row["charges"] if charge["item"] == "tavily/search"] == [1]
+    assert row["totals"]["nano_usd"] == round(cap.spent_usd * NANO)
 
 
 def test_failed_episodes_stay_strict_json(tmp_path: Path) -> None:
