@@ -15,7 +15,7 @@ from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.episode import render
 from toolorchestra.envs.episode.calls import CallResult, ReadyCall
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
-from toolorchestra.envs.factory import factory, next_seed, refuse_unnamed, reset_options
+from toolorchestra.envs.factory import factory, refuse_unnamed, reset_options
 from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.runtime.background import BackgroundLoop
 from toolorchestra.envs.runtime.invoke import any_waits, perform_here
@@ -66,8 +66,7 @@ class OrchestraEnv(gym.Env[Observation, str]):
         chosen = reset_options(options, ("episode_seed",))
         self.factory.require_money()
         super().reset(seed=seed)
-        named = chosen.pop("episode_seed", None)
-        started = self.factory.start(next_seed(self.np_random) if named is None else int(named), chosen)
+        started = self.factory.reset(self.np_random, chosen)
         self.episode, self._usage = started.episode, None
         observation = started.observation
         if started.episode.opening:

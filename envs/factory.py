@@ -182,6 +182,12 @@ class EpisodeFactory:
         if cap is not None and cap.used_up:
             raise SpendCapReached(f"{cap.told()}: no episode can begin; to play on, give gym.make a higher spend_cap")
 
+    def reset(self, rng: np.random.Generator, options: Mapping[str, Any] | None = None) -> Started:
+        """One episode as reset() starts it: of the next seed that `rng` draws, or of options["episode_seed"]."""
+        chosen = reset_options(options, ("episode_seed",))
+        named = chosen.pop("episode_seed", None)
+        return self.start(next_seed(rng) if named is None else int(named), chosen)
+
     def start(self, seed: int, options: Mapping[str, Any] | None = None) -> Started:
         """One episode. The same seed and options give the same task, preference and simulated results.
 

@@ -18,7 +18,7 @@ from toolorchestra.envs.base.marks import STANDARD
 from toolorchestra.envs.base.types import Observation
 from toolorchestra.envs.episode.calls import Failure, failure
 from toolorchestra.envs.episode.episode import Episode, Step
-from toolorchestra.envs.factory import EpisodeFactory, Started, next_seed, reset_options
+from toolorchestra.envs.factory import EpisodeFactory, Started, reset_options
 from toolorchestra.envs.models.streamed_reply import OUTPUT, count_in
 from toolorchestra.envs.models.usage import tokens_in
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Usage
@@ -71,17 +71,22 @@ class RemoteEpisodes:
         one_of("environment", name, self.factories, "env: ")
         if isinstance(seed, bool) or not isinstance(seed, int | None) or (seed or 0) < 0:
             raise ConfigError(f"seed: a whole number from 0 up expected, got {seed!r:.60}")
-        options = reset_options(asked.get("options"), ("episode_seed",))
-        if str(options.get("prices")).endswith(".json"):
+        made, options = self.factories[name], reset_options(asked.get("options"), ("episode_seed",))
+        prices = options.get("prices")
+        if prices is not None and made.rules.spend_cap is not None:
+            raise ConfigError("prices: none expected, since the server's spend cap counts by its own; leave it out")
+        if str(prices).endswith(".json"):
             raise ConfigError("prices: the name of a shipped price sheet or a sheet itself expected, not a file's path")
-        own = options.pop("episode_seed", None)
-        return name, self.factories[name].start(next_seed(np_random(seed)[0]) if own is None else own, options)
+        return name, made.reset(np_random(seed)[0], options)
 
     async def start(self, asked: Mapping[str, Any]) -> RemoteEpisode:
         """A session of its own, with a fresh episode."""
         if len(self.live) >= self.at_once:
             raise SessionError(503, f"{self.at_once} episodes are played already; end one, or serve with more at once")
         name, (episode, _, told) = self.begun(asked)
+        cap = episode.rules.spend_cap
+        if cap is not None and cap.used_up:
+            raise SessionError(402, f"{cap.told()}: no episode can begin; serve with more dollars")
         session = secrets.token_urlsafe(18)
         named = {"session": session, "env": name, "seed": asked.get("seed")}
         account = {**named, "episode_id": asked.get("episode_id"), "task_id": episode.task_id}

@@ -156,6 +156,21 @@ def test_what_is_wrong_is_said(kind: str, data: Any, code: str, said: str) -> No
         assert client.says("reset", {"seed": 1})["done"] is False, "the connection goes on"
 
 
+def test_the_servers_spend_cap_counts_by_its_own_prices() -> None:
+    own = {"id": "mine", "date": "2026-11-01", "source": "me", "prices": {"qwen3-8b": {"free": "mine"}}}
+    store = episodes(most_usd=1e-6)
+    with connected(store) as (client,):
+        for prices in (own, "paper-2025-11"):
+            problem = client.says("reset", {"options": {"prices": prices}})
+            assert problem["data"]["code"] == "VALIDATION_ERROR"
+            assert "prices: none expected, since the server's spend cap counts by its own" in problem["data"]["message"]
+        client.says("reset", {"options": {"prices": None}})
+        assert "spend cap was used up" in client.says("step", {"message": "Hello" * 100})["data"]["message"]
+        late = client.says("reset", {"seed": 1})
+        assert "cap of 0.000001 $: no episode can begin" in late["data"]["message"]
+    assert [account["ended"] for account in store.ended.values()] == ["failed"]
+
+
 def test_a_failed_episode_has_a_bill_and_no_reward() -> None:
     store = episodes()
     with connected(store) as (client,):
