@@ -12,11 +12,12 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from operator import index
 from typing import Any, NamedTuple
 
-from gymnasium.utils import seeding
+from gymnasium.utils.seeding import np_random
 
-from toolorchestra.envs.base.errors import ConfigError, install
+from toolorchestra.envs.base.errors import ConfigError, Outage, install
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, REWARDED_ROLES, Tokens, Usage
@@ -28,8 +29,9 @@ from toolorchestra.envs.runtime.invoke import advance, begin
 def task_rows(env_id: str, seeds: Iterable[int], options: Any = None, **arguments: Any) -> list[dict[str, Any]]:
     """A data set's rows, one a task: that of `gym.make(env_id, **arguments).reset(seed=seed, options=options)`."""
     same = {"id": spec_of(env_id).id, "options": options, "arguments": arguments}
+    whole = [index(seed) for seed in seeds]  # NumPy's too
     try:
-        return [{"prompt": json.dumps({**same, "seed": seed})} for seed in seeds]
+        return [{"prompt": json.dumps({**same, "seed": seed})} for seed in whole]
     except TypeError as err:
         raise ConfigError(
             f"a prompt holds what JSON can hold ({err}); give the rest to TrlRollouts(arguments=)"
@@ -75,6 +77,10 @@ class TrlRollouts:
             )
         siblings = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
         rows = [{**play.row(self.chat.stop), "siblings": siblings} for play in plays]
+        if all(row["failed"] for row in rows):
+            first = plays[0].episode.failure
+            heard = f"failed in {first.where}: {first.error}" if first else f"ran into its {plays[0].cut}"
+            raise Outage(f"none of {len(rows)} episodes has a result, so there is nothing to learn; the first {heard}")
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _started(self, prompt: str) -> Episode:
@@ -85,9 +91,9 @@ class TrlRollouts:
         except (TypeError, KeyError, AttributeError, json.JSONDecodeError):
             raise ConfigError(f"a prompt is one of task_rows(ID, seeds), got {prompt!r:.80}") from None
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
-        drawn = seeding.np_random(seed)[0].integers(2**62)  # as reset(seed=seed) draws
         made = factory(**{**spec_of(env_id).kwargs, **self.arguments, **given})
-        return made.start(int(drawn), options).episode
+        made.require_money()
+        return made.reset(np_random(seed)[0], options).episode
 
 
 def _wait(all_of: Iterable[Coroutine[Any, Any, Any]]) -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from tests.sources import BREAK, nap
@@ -20,9 +21,9 @@ from toolorchestra.agents.rollouts.grpo import GroupReward, Measure
 from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.envs.adapters.trl import TrlRollouts, environment_reward, task_rows
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
 from toolorchestra.envs.base.preference import Preference
-from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
+from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import register
 
@@ -232,6 +233,34 @@ def test_a_group_that_is_spread_over_processes_is_refused() -> None:
     two = {"outcome": [1.0] * 2, "usd": [0.1] * 2, "seconds": [1.0] * 2, "calls": [{}] * 2, "failed": [False] * 2}
     with pytest.raises(ConfigError, match="a group of 4 rollouts was expected in one process, got 2"):
         preference_reward(["a"] * 2, **two, preference=[Preference()] * 2, keys=[()] * 2, siblings=[4] * 2)
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds", "heard"),
+    [(BREAK, 10.0, "the first failed in breaks: RuntimeError: the disk is on fire"),
+     (nap(60_000), 0.05, "the first ran into its deadline")],
+)  # fmt: skip
+def test_a_batch_of_which_nothing_is_known_ends_the_run(chat: Chat, said: str, seconds: float, heard: str) -> None:
+    register(BROKEN, "tests.sources:BrokenSource")
+    register(SLEEPER, "tests.sources:SleeperSource")
+    rows = task_rows(BROKEN if said == BREAK else SLEEPER, range(2), preference="none")
+    with pytest.raises(Outage, match=f"none of 2 episodes has a result.*{heard}"):
+        columns(TrlRollouts(chat, deadline_seconds=seconds), rows, Scripted(chat, lambda _: [said] * 2))
+
+
+def test_nothing_is_sampled_when_the_spend_cap_is_used_up(chat: Chat) -> None:
+    cap = SpendCap(1.0)
+    cap.add(NANO)
+    with pytest.raises(SpendCapReached, match="no episode can begin"):
+        columns(TrlRollouts(chat, arguments={"spend_cap": cap}), task_rows("HLE-v0", [1]), Scripted(chat, pytest.fail))
+
+
+def test_seeds_are_those_of_gymnasiums_reset(chat: Chat) -> None:
+    rows = task_rows("HLE-v0", np.arange(2)) + task_rows("HLE-v0", [7], {"episode_seed": 5})
+    made = [TrlRollouts(chat)._started(row["prompt"]).origin for row in rows]
+    env = gym.make("ToolOrchestra/HLE-v0")
+    infos = [env.reset(seed=0)[1], env.reset(seed=1)[1], env.reset(options={"episode_seed": 5})[1]]
+    assert [one[1] for one in made if one] == [info["episode_seed"] for info in infos]
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------
