@@ -29,8 +29,9 @@ NEEDED = ("task_id", "seed", "messages", "charges", "rewards", "outcome", "total
 class RecordTrajectories(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Appends one line to `path` at each episode's end.
 
-    An episode that is left in the middle, by reset() or close(), is written with "abandoned": true; one that was left
-    before its first turn is not. Each line goes out in one write, so several processes may share a file.
+    An episode that is left in the middle, by reset(), close() or Gymnasium's `max_episode_steps`, is written with
+    "abandoned": true; one that was left before its first turn is not. Each line goes out in one write, so several
+    processes may share a file.
     """
 
     def __init__(self, env: gym.Env[Any, Any], path: str | Path) -> None:
@@ -48,8 +49,8 @@ class RecordTrajectories(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; the one before it is written if it had not ended."""
-        self._abandon()
         observation, info = self.env.reset(seed=seed, options=options)
+        self._abandon()  # not before: where a reset is refused the episode goes on
         self._episode, self._turns, self._rewards = self._base.episode, [], []
         kept = ("task", "preference", "budget", "price_sheet")
         self._opening = {"reset_seed": seed, **{name: info[name] for name in kept if name in info}}
@@ -62,7 +63,7 @@ class RecordTrajectories(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
             self._rewards.append(reward)
             self._date_charges(self._episode)
             if terminated or truncated:
-                self._write(self._episode, info, terminated=terminated, abandoned=False)
+                self._write(self._episode, info, terminated=terminated, abandoned=not self._episode.over)
         return observation, reward, terminated, truncated, info
 
     def close(self) -> None:

@@ -273,11 +273,13 @@ def as_learnt(reward: float, terminated: bool, truncated: bool, info: Mapping[st
     still have earned.
 
     An episode that ran into a limit has ended, since the world has graded it: an estimate would pay for standing still
-    until the limit comes. One that failed is cut off and earns nothing: its reward is NaN, which would spoil weights.
+    until the limit comes. Gymnasium's `max_episode_steps` cuts it off ungraded. One that failed is cut off and earns
+    nothing: its reward is NaN, which would spoil weights.
     """
     if truncated and info.get("failed"):
         return 0.0 if math.isnan(reward) else float(reward), terminated, True
-    return float(reward), terminated or truncated, False
+    graded = terminated or bool(info.get("truncated_by"))
+    return float(reward), graded, truncated and not graded
 
 
 # -- many episodes -----------------------------------------------------------------------------------------------------

@@ -239,6 +239,7 @@ def test_a_group_that_is_spread_over_processes_is_refused() -> None:
     ("said", "seconds", "heard"),
     [(BREAK, 10.0, "the first failed in breaks: RuntimeError: the disk is on fire"),
      (nap(60_000), 0.05, "the first ran into its deadline")],
+    ids=["failed", "late"],
 )  # fmt: skip
 def test_a_batch_of_which_nothing_is_known_ends_the_run(chat: Chat, said: str, seconds: float, heard: str) -> None:
     register(BROKEN, "tests.sources:BrokenSource")
@@ -251,8 +252,9 @@ def test_a_batch_of_which_nothing_is_known_ends_the_run(chat: Chat, said: str, s
 def test_nothing_is_sampled_when_the_spend_cap_is_used_up(chat: Chat) -> None:
     cap = SpendCap(1.0)
     cap.add(NANO)
+    trainer = Scripted(chat, lambda _: pytest.fail("sampled"))
     with pytest.raises(SpendCapReached, match="no episode can begin"):
-        columns(TrlRollouts(chat, arguments={"spend_cap": cap}), task_rows("HLE-v0", [1]), Scripted(chat, pytest.fail))
+        columns(TrlRollouts(chat, arguments={"spend_cap": cap}), task_rows("HLE-v0", [1]), trainer)
 
 
 def test_seeds_are_those_of_gymnasiums_reset(chat: Chat) -> None:

@@ -56,6 +56,13 @@ def test_every_world_is_drawn_and_an_episode_can_be_played_again_without_it() ->
     assert set(worlds) == {"ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0"}
 
 
+def test_gymnasiums_own_limit_is_no_graded_end() -> None:
+    for limit, ends in (("max_turns", (True, False)), ("max_episode_steps", (False, True))):
+        env = RoutingEnv({"HLE-v0": {limit: 2}})
+        env.reset(seed=0)
+        assert [env.step(0)[2:4] for _ in range(2)] == [(False, False), ends]
+
+
 def test_settings_are_for_all_worlds_and_arguments_for_one() -> None:
     env = RoutingEnv({"HLE-v0": {"max_turns": 3}, "ToolOrchestra/FRAMES-v0": {}}, reward={"usd": 2.0})
     turns = [world.unwrapped.factory.settings.max_turns for world in env.worlds.values()]  # type: ignore[attr-defined]

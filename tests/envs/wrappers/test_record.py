@@ -94,6 +94,32 @@ def test_abandoned_episodes_are_written_once(tmp_path: Path) -> None:
     assert rows[0]["totals"]["nano_usd"] == sum(c["nano_usd"] for c in rows[0]["charges"]) > 0
 
 
+def test_an_episode_goes_on_where_a_reset_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    env = recorded(path)
+    env.reset(seed=0)
+    env.step(SEARCH)
+    with pytest.raises(ConfigError, match="Did you mean 'budget'"):
+        env.reset(options={"budgte": 1.0})
+    assert env.step(ANSWER)[2]
+    env.close()
+    (row,) = read_trajectories(path)
+    assert (row["reset_seed"], row["totals"]["turns"], row["abandoned"]) == (0, 2, False)
+    assert row["outcome"]
+
+
+def test_an_episode_that_gymnasiums_own_limit_cut_is_abandoned(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    env = recorded(path, max_episode_steps=2)
+    for turn in (SEARCH, ANSWER):
+        env.reset(seed=0)
+        env.step(SEARCH)
+        env.step(turn)
+    cut, whole = read_trajectories(path)
+    assert (cut["outcome"], cut["terminated"], cut["abandoned"]) == (None, False, True)
+    assert (whole["terminated"], whole["abandoned"]) == (True, False)
+
+
 async def _interrupted(context: ToolContext, milliseconds: int) -> ToolResult:
     """Ctrl-C while it is awaited. What it may have cost is booked when it is broken off, as of a model's request."""
     os.kill(os.getpid(), signal.SIGINT)
