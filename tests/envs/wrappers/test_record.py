@@ -122,6 +122,7 @@ def test_an_episode_that_gymnasiums_own_limit_cut_is_abandoned(tmp_path: Path) -
 
 async def _interrupted(context: ToolContext, milliseconds: int) -> ToolResult:
     """Ctrl-C while it is awaited. What it may have cost is booked when it is broken off, as of a model's request."""
+    await asyncio.sleep(0.1)  # by then the caller waits
     os.kill(os.getpid(), signal.SIGINT)
     try:
         await asyncio.sleep(milliseconds / 1000)
