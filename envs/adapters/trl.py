@@ -25,6 +25,9 @@ from toolorchestra.envs.registration import spec_of
 from toolorchestra.envs.runtime.background import BackgroundLoop
 from toolorchestra.envs.runtime.invoke import advance, begin
 
+MOST_UNPLAYED = 3
+"""Batches in a row of which every episode failed, until the run ends. One alone may be a single broken task."""
+
 
 def task_rows(env_id: str, seeds: Iterable[int], options: Any = None, **arguments: Any) -> list[dict[str, Any]]:
     """A data set's rows, one a task: that of `gym.make(env_id, **arguments).reset(seed=seed, options=options)`."""
@@ -55,6 +58,8 @@ class TrlRollouts:
     """Time for a turn's calls."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of gym.make for all tasks: those that no prompt can hold, such as a spend cap."""
+    unplayed: int = field(default=0, init=False)
+    """Number of batches since one had a result."""
 
     def __post_init__(self) -> None:
         if find_spec("trl") is None:
@@ -77,10 +82,11 @@ class TrlRollouts:
             )
         siblings = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
         rows = [{**play.row(self.chat.stop), "siblings": siblings} for play in plays]
-        if all(row["failed"] for row in rows):
+        self.unplayed = self.unplayed + 1 if all(row["failed"] for row in rows) else 0
+        if self.unplayed == MOST_UNPLAYED:
             first = plays[0].episode.failure
             heard = f"failed in {first.where}: {first.error}" if first else f"ran into its {plays[0].cut}"
-            raise Outage(f"none of {len(rows)} episodes has a result, so there is nothing to learn; the first {heard}")
+            raise Outage(f"{MOST_UNPLAYED} batches in a row have no result to learn from; the last one's first {heard}")
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _started(self, prompt: str) -> Episode:
