@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from functools import wraps
@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from toolorchestra.envs.base.errors import ConfigError, one_of
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     import gymnasium as gym
 
     from toolorchestra.agents.configuration.config import TrainConfig
@@ -158,21 +156,24 @@ class Policy:
         `limits`: budget_usd=0.05, deadline_seconds=60, preference="frugal" (a kind, weights, or a sentence of one's
         own), seed=3, and tools=[...]: functions and Tools are offered beside the environment's, of which names keep
         some."""
-        return self._submit(question, limits).result()
+        from toolorchestra.envs.runtime.background import BackgroundLoop
+
+        return BackgroundLoop.shared().run(self._solving(question, limits))
 
     async def solve_async(self, question: str, **limits: Any) -> Solution:
         """Answer a question, as solve() does, beside others. Cancelling it stops the episode."""
-        return await asyncio.wrap_future(self._submit(question, limits))
+        from toolorchestra.envs.runtime.background import BackgroundLoop
 
-    def _submit(self, question: str, limits: Mapping[str, Any]) -> Future[Solution]:
+        return await asyncio.wrap_future(BackgroundLoop.shared().submit(self._solving(question, limits)))
+
+    def _solving(self, question: str, limits: Mapping[str, Any]) -> Coroutine[Any, Any, Solution]:
         from toolorchestra.agents.commands.evaluation_setup import factory_for
         from toolorchestra.agents.serving.solving import QuestionSolver, asked
-        from toolorchestra.envs.runtime.background import BackgroundLoop
 
         if self._solver is None:
             made = self._made_in or factory_for(self.name)
             self._solver = QuestionSolver(made, self._player(made))
-        return BackgroundLoop.shared().submit(self._solver.solve(asked(question, **limits)))
+        return self._solver.solve(asked(question, **limits))
 
     def close(self) -> None:
         """End what its players hold, such as a model's memory."""

@@ -79,10 +79,8 @@ class OrchestraEnv(gym.Env[Observation, str]):
         """Play one turn of the assistant's: a message, or tool calls that run at the same time."""
         if self.episode is None:
             raise ResetNeeded("step() before reset(); call reset() first")
-        moved: Pending | Step = self.episode.act(action, self._usage)
+        moved = play_turn(self.episode, action, self._usage)
         self._usage = None
-        while isinstance(moved, Pending):
-            moved = self.episode.resolve(run_calls(moved.calls))
         if self.render_mode == "human":
             print(render.turn(self.episode, moved, colour=True), flush=True)
         return moved
@@ -119,6 +117,14 @@ def base_of(env: object, wrapper: str) -> OrchestraEnv:
     raise ConfigError(f'{told}; wrap one of those, such as gym.make("ToolOrchestra/HLE-v0")')
 
 
+def play_turn(episode: Episode, text: str, usage: Usage | None = None) -> Step:
+    """One turn of an episode, whose calls are waited for."""
+    moved: Pending | Step = episode.act(text, usage)
+    while isinstance(moved, Pending):
+        moved = episode.resolve(run_calls(moved.calls))
+    return moved
+
+
 def run_calls(calls: Sequence[ReadyCall]) -> Sequence[CallResult]:
     """Run one turn's calls and wait for all of them."""
     if len(calls) == 1 and not calls[0].tool.suspends:  # by far the commonest
@@ -126,4 +132,4 @@ def run_calls(calls: Sequence[ReadyCall]) -> Sequence[CallResult]:
     if not any_waits(calls):
         return [perform_here(ready) for ready in calls]
     background = BackgroundLoop.shared()
-    return background.run(background.gates.perform_all, calls)
+    return background.run(background.gates.perform_all(calls))

@@ -108,7 +108,7 @@ def _wait(all_of: Iterable[Coroutine[Any, Any, Any]]) -> None:
     async def run() -> None:
         await asyncio.gather(*all_of)
 
-    BackgroundLoop.shared().run(run)
+    BackgroundLoop.shared().run(run())
 
 
 # -- turns: how they are sampled, and how they are played --------------------------------------------------------------

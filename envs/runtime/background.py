@@ -10,10 +10,11 @@ import gc
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.episode.calls import CallResult, ReadyCall, failure
 from toolorchestra.envs.runtime.invoke import Gates
 from toolorchestra.envs.tools import ToolResult
@@ -33,7 +34,8 @@ class BackgroundLoop:
         self.loop = asyncio.new_event_loop()
         self.gates = Gates()
         self._pid = os.getpid()
-        threading.Thread(target=self.loop.run_forever, name="toolorchestra-io", daemon=True).start()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="toolorchestra-io", daemon=True)
+        self._thread.start()
 
     @classmethod
     def shared(cls) -> BackgroundLoop:
@@ -47,14 +49,19 @@ class BackgroundLoop:
         """Start a coroutine there. Cancelling the future cancels it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
-    def run(self, work: Callable[..., Coroutine[Any, Any, T]], *given: Any) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait here for what a coroutine gives there. Where the caller is interrupted nothing is left running, and what
         was broken off has booked what it cost."""
+        try:
+            self.refuse_own_thread()
+        except ConfigError:
+            coroutine.close()
+            raise
         ended = threading.Event()
 
         async def told() -> T:
             try:
-                return await work(*given)
+                return await coroutine
             finally:
                 ended.set()
 
@@ -65,6 +72,15 @@ class BackgroundLoop:
             future.cancel()
             ended.wait(BREAK_OFF_SECONDS)
             raise
+
+    def refuse_own_thread(self) -> None:
+        """Raise ConfigError in the loop's thread: what waits for the loop there waits for ever, and all others with
+        it."""
+        if threading.current_thread() is self._thread:
+            raise ConfigError(
+                "a tool that runs on the shared event loop may not step an environment there, whose calls wait for the "
+                "same loop; write it as `async def`, and in it `await asyncio.to_thread(env.step, action)`"
+            )
 
 
 class RunningStep:
@@ -96,6 +112,7 @@ class RunningSteps:
         """Start them all at once."""
         if steps:
             background = BackgroundLoop.shared()
+            background.refuse_own_thread()
             background.loop.call_soon_threadsafe(self._start, background, list(steps))
 
     def _start(self, background: BackgroundLoop, steps: Sequence[RunningStep]) -> None:

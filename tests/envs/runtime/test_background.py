@@ -8,22 +8,25 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from tests.playing import ADD, vector_of
-from tests.sources import nap
+from tests.playing import ADD, env_of, step, vector_of
+from tests.sources import SleeperSource, nap
+from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.runtime.background import OBJECTS_PER_ENV
+from toolorchestra.envs.tools import tool
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 
 def in_thread(work: Callable[[], Any]) -> Any:
     got: list[Any] = []
-    thread = threading.Thread(target=lambda: got.append(work()))
+    thread = threading.Thread(target=lambda: got.append(work()), daemon=True)
     thread.start()
     thread.join(20)
+    assert not thread.is_alive(), "it hangs"
     return got[0]
 
 
@@ -46,6 +49,63 @@ def test_the_owner_may_be_another_thread_or_run_a_loop_itself() -> None:
 
     assert in_thread(play) == 4
     assert asyncio.run(inside()) == 4
+
+
+@tool
+def plays_inside() -> str:
+    """Plays an environment."""
+    env_of("Sleeper").step(nap(1))
+    return "played"
+
+
+@tool
+async def plays_on_the_loop() -> str:
+    """Plays an environment on the loop that this tool runs on."""
+    env_of("Sleeper").step(nap(1))
+    return "played"
+
+
+@tool
+async def plays_many_on_the_loop() -> str:
+    """Plays a vector of them there."""
+    vector_of("Sleeper").step([nap(1)] * 3)
+    return "played"
+
+
+@tool
+async def plays_in_a_thread() -> str:
+    """Plays an environment in a thread beside the loop."""
+    await asyncio.to_thread(env_of("Sleeper").step, nap(1))
+    return "played"
+
+
+class Nesting(SleeperSource):
+    """Tools that play environments of their own."""
+
+    name = "nesting"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tools = (*self.tools, plays_inside, plays_on_the_loop, plays_many_on_the_loop, plays_in_a_thread)
+
+
+@pytest.mark.parametrize(
+    ("calls", "fails"),
+    [
+        (("plays_inside",), False),
+        (("plays_inside", "nap"), True),
+        (("plays_on_the_loop",), True),
+        (("plays_many_on_the_loop",), True),
+        (("plays_in_a_thread", "nap"), False),
+    ],
+)
+def test_a_tool_that_waits_on_the_loop_for_that_loop_fails_its_own_episode(calls: Sequence[str], fails: bool) -> None:
+    asked = [ToolCall(name, {"milliseconds": 1} if name == "nap" else {}) for name in calls]
+    env = env_of("tests.envs.runtime.test_background:Nesting")
+    failed = in_thread(lambda: step(env, *asked).info.get("failed", {}))
+    assert bool(failed) == fails
+    assert not fails or "await asyncio.to_thread(" in failed["error"]
+    assert in_thread(lambda: env_of("Sleeper").step(nap(1))[3]) is False  # the loop goes on
 
 
 INTERRUPTED = """
