@@ -14,8 +14,7 @@ import jinja2
 from toolorchestra.agents.engines.tiny import TEMPLATE
 from toolorchestra.agents.policies.plans import Follows, random_plan
 from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.envs.env import run_calls
-from toolorchestra.envs.episode.episode import Pending, Step
+from toolorchestra.envs.env import play_turn
 from toolorchestra.envs.tools import tool_config
 
 TARGET = Path(__file__).parents[1] / "agents" / "data" / "tiny" / "tokenizer.json"
@@ -69,9 +68,7 @@ def texts(episodes: int) -> list[str]:
         for seed in range(episodes):
             episode, policy = made.start(seed).episode, Follows(partial(random_plan, rng=rng))
             while not episode.over:
-                moved: Pending | Step = episode.act(policy(episode))
-                while isinstance(moved, Pending):
-                    moved = episode.resolve(run_calls(moved.calls))
+                play_turn(episode, policy(episode))
             rendered.append(template.render(messages=episode.messages, tools=episode.world.toolbox.schemas))
     return rendered
 

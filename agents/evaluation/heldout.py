@@ -43,8 +43,8 @@ from toolorchestra.agents.rollouts.grpo import (
 )
 from toolorchestra.agents.rollouts.rollout import Chat, Job, Rollouts, measured
 from toolorchestra.envs.base.preference import Preference, kinds
-from toolorchestra.envs.env import run_calls
-from toolorchestra.envs.episode.episode import Episode, Pending, Step
+from toolorchestra.envs.env import play_turn
+from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 
@@ -378,9 +378,7 @@ def played(
             prompt, ids = len(sequence.tokens), [*chat.encode(text), chat.stop]
             chat.take(sequence, Sample(ids, [0.0] * len(ids), True))
             usage = Usage(episode.rules.orchestrator, ORCHESTRATOR, Tokens(prompt, 0, len(ids)))
-        moved: Pending | Step = episode.act(text, usage)
-        while isinstance(moved, Pending):
-            moved = episode.resolve(run_calls(moved.calls))
+        play_turn(episode, text, usage)
     return episode
 
 

@@ -20,8 +20,8 @@ from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.questions.world import QaWorld
-from toolorchestra.envs.env import run_calls
-from toolorchestra.envs.episode.episode import Episode, Pending, Step
+from toolorchestra.envs.env import play_turn
+from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.prices import REWARDED_ROLES
 from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
@@ -87,9 +87,7 @@ def test_the_plain_tools_can_be_orchestrated_too(env_id: str) -> None:
 def played_by(made: EpisodeFactory, name: str, seed: int = 0) -> Episode:
     chosen, episode = player(name, made), made.start(seed).episode
     while not episode.over:
-        moved: Pending | Step = episode.act(asyncio.run(chosen.move(episode)).text)
-        while isinstance(moved, Pending):
-            moved = episode.resolve(run_calls(moved.calls))
+        play_turn(episode, asyncio.run(chosen.move(episode)).text)
     return episode
 
 

@@ -18,8 +18,8 @@ from toolorchestra.agents.rollouts.grpo import TokenSequence
 from toolorchestra.agents.rollouts.rollout import Chat, factory_of
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.types import freeze
-from toolorchestra.envs.env import run_calls
-from toolorchestra.envs.episode.episode import Episode, Pending
+from toolorchestra.envs.env import play_turn, run_calls
+from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 
 # The parts of Qwen3's chat template that decide what a transcript looks like, written out anew: tools in the system
@@ -93,9 +93,7 @@ def play(
         if rng.random() < junk:
             ids = [rng.randrange(300) for _ in range(9)]
         said = chat.take(sequence, Sample([*ids, chat.stop], [-1.0] * (len(ids) + 1), True))
-        moved: Any = episode.act(said)
-        while isinstance(moved, Pending):
-            moved = episode.resolve(run_calls(moved.calls))
+        play_turn(episode, said)
     return episode, sequences
 
 

@@ -19,8 +19,8 @@ from toolorchestra.envs.base.preference import ACCURATE
 from toolorchestra.envs.base.types import Answer, Passage, Question
 from toolorchestra.envs.domains.questions.judge import Judge
 from toolorchestra.envs.domains.questions.world import QaWorld
-from toolorchestra.envs.env import run_calls
-from toolorchestra.envs.episode.episode import Episode, Pending, Step
+from toolorchestra.envs.env import play_turn
+from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.episode.rules import Limits, Rules
 from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel
 from toolorchestra.envs.money.prices import load_sheet
@@ -44,10 +44,7 @@ def submitted(answer: str, judge: Judge | None, question: Question = QUESTION) -
     context = ToolContext(world, 0)
     episode = Episode("t", world, context, Rules(Limits()), SHEET, ACCURATE)
     episode.open()
-    moved: Pending | Step = episode.act(render_call("submit", {"answer": answer}))
-    while isinstance(moved, Pending):
-        moved = episode.resolve(run_calls(moved.calls))
-    return moved
+    return play_turn(episode, render_call("submit", {"answer": answer}))
 
 
 def judge(reply: Callable[[ChatRequest], str], names: tuple[str, ...] = ("gpt-5-mini",), **more: Any) -> Judge:
