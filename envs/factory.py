@@ -292,12 +292,16 @@ def _said_elsewhere(argument: str, valid: Collection[str]) -> str:
     return ""
 
 
-def _load(path: str, arguments: Mapping[str, Any]) -> TaskSource:
+def _named(path: str) -> Any:
     module, _, name = path.partition(":")
     try:
-        made: Any = getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as err:
         raise ConfigError(f'task source {path!r} cannot be loaded: {err}; write it as "package.module:Class"') from err
+
+
+def _load(path: str, arguments: Mapping[str, Any]) -> TaskSource:
+    made, name = _named(path), path.partition(":")[2]
     valid = inspect.signature(made).parameters
     for argument in arguments:
         if argument not in valid:
@@ -309,13 +313,14 @@ def _load(path: str, arguments: Mapping[str, Any]) -> TaskSource:
 
 def factory(source: str | TaskSource, **arguments: Any) -> EpisodeFactory:
     """A factory from gym.make's keyword arguments. Equal arguments share one, which keeps idle environments small,
-    until a file that they name is another."""
+    until a file that they name is another, or the source's class: a notebook's cell makes it anew each time it runs."""
     if isinstance(terms := arguments.get("reward_terms"), list):  # as a command line's JSON has it
         arguments["reward_terms"] = tuple(terms)
     items = tuple(sorted(arguments.items()))
     try:
         # By type too: True equals 1, and is no number of turns.
-        return _shared(source, items, tuple((type(value), _stamp(value)) for _, value in items))  # type: ignore[arg-type]
+        stamps = tuple((type(value), _stamp(value)) for _, value in items)
+        return _shared(source, _named(source) if isinstance(source, str) else None, items, stamps)  # type: ignore[arg-type]
     except TypeError:  # an argument that cannot be hashed, such as a mapping of preference weights
         return _make(source, arguments)
 
@@ -333,7 +338,7 @@ def _stamp(value: Any) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=64)
 def _shared(
-    source: Any, items: tuple[tuple[str, Any], ...], _stamps: tuple[tuple[type, tuple[int, int] | None], ...]
+    source: Any, _class: Any, items: tuple[tuple[str, Any], ...], _stamps: tuple[tuple[type, Any], ...]
 ) -> EpisodeFactory:
     return _make(source, dict(items))
 

@@ -85,7 +85,7 @@ def spec_of(name: str) -> EnvSpec:
 
 def register(env_id: str, source: str | type, **defaults: object) -> None:
     """Register a task source of your own, a class or its "module:Class", under an id of your own, with defaults of
-    gym.make's arguments where they are to be others. The same again changes nothing."""
+    gym.make's arguments where they are to be others. Of the same source again, the last ones hold."""
     import gymnasium as gym
 
     if not (isinstance(env_id, str) and isinstance(source, str | type)):
@@ -101,7 +101,7 @@ def register(env_id: str, source: str | type, **defaults: object) -> None:
         taken = gym.registry[env_id].kwargs.get("source")
         if taken != source:
             raise ConfigError(f"{env_id!r} is registered for {taken!r} already; take another id for {source!r}")
-        return
+        del gym.registry[env_id]  # gymnasium warns of what it writes over
     gym.register(
         id=env_id,
         entry_point="toolorchestra.envs.env:OrchestraEnv",

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import pickle
+import sys
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -95,6 +96,18 @@ def test_an_id_stands_for_one_source() -> None:
         register("HLE-v0", "tests.sources:AdderSource")
     with pytest.raises(ConfigError, match=r"'Tests/Mine-v0' is registered for 'tests\.sources:AdderSource' already"):
         register("Tests/Mine-v0", "tests.sources:TalkerSource")
+
+
+def test_a_source_defined_again_and_registered_again_is_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for last, defaults in ((7, {"max_turns": 7}), (9, {"max_turns": 3})):  # a notebook's cell, run twice
+        again = type("CellSource", (AdderSource,), {"__module__": __name__, "system": f"cell {last}"})
+        monkeypatch.setattr(sys.modules[__name__], "CellSource", again, raising=False)
+        register("Tests/Cell-v0", again, **defaults)
+        for arguments in ({}, {"max_turns": last}):
+            env: Any = gym.make("Tests/Cell-v0", **arguments)
+            assert type(env.factory.source) is again
+            assert env.factory.settings.max_turns == (arguments or defaults)["max_turns"]
+            assert gym.make("Tests/Cell-v0", **arguments).unwrapped.factory is env.factory  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
