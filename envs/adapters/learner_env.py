@@ -17,7 +17,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, ResetNeeded
+from toolorchestra.envs.env import base_of
+from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.registration import full_id, spec_of
 from toolorchestra.envs.wrappers.routing import Routing, as_learnt
 
@@ -98,8 +100,13 @@ class RoutingEnv(gym.Env[Any, Any]):
 
     def _step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         world = self.worlds[self._playing]
+        if (episode := _episode(world)) is None:
+            raise ResetNeeded("there is no episode yet; call reset() first")
+        world.view.text(action, episode)  # what is no action is the caller's mistake, and no failed episode
         try:
             observation, reward, terminated, truncated, info = world.step(action)
+        except ResetNeeded:
+            raise
         except Exception as err:
             raise self._failed(_task(world), f"{type(err).__name__}: {err}") from err
         failed = info.get("failed")
@@ -136,8 +143,12 @@ def routed(world: str, **settings: Any) -> Routing:
     return Routing(gym.make(full_id(world), **{"reward": "scalar", "preference": "none", **settings}))
 
 
+def _episode(world: Routing) -> Episode | None:
+    return base_of(world, "Routing").episode
+
+
 def _task(world: Routing) -> str:
-    episode = getattr(world.unwrapped, "episode", None)
+    episode = _episode(world)
     return f"task {episode.task_id}" if episode is not None else "an episode"
 
 

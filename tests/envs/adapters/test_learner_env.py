@@ -11,7 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from toolorchestra.envs.adapters.learner_env import NAME, ROUTING, EpisodeFailed, RoutingEnv
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, ResetNeeded
 from toolorchestra.envs.wrappers import Routing
 
 
@@ -103,3 +103,20 @@ def test_where_it_may_not_raise_the_episode_is_cut_off_and_the_first_failure_kep
         assert (last == observation).all()
         first = first or f"task {info['task_id']}: RuntimeError: the grader is away"
         assert env.failure.endswith(first)
+    with pytest.raises(ResetNeeded):
+        env.step(answer)
+
+
+@pytest.mark.parametrize("raising", [True, False])
+def test_the_callers_own_mistakes_are_no_failed_episodes(raising: bool) -> None:
+    env = RoutingEnv(["HLE-v0"], raising=raising, max_turns=1)
+    with pytest.raises(ResetNeeded, match=r"there is no episode yet; call reset\(\) first"):
+        env.step(0)
+    env.reset(seed=0)
+    for wrong in (999, 1.0, np.array([1, 2]), True, "answer"):
+        with pytest.raises(ValueError, match="an action is a whole number from 0 to 11, got"):
+            env.step(wrong)
+    assert env.step(np.int64(0))[2:4] == (True, False)
+    with pytest.raises(ResetNeeded, match="in an episode that is over"):
+        env.step(0)
+    assert env.failure == ""
