@@ -1,4 +1,5 @@
-"""Vector infos: the dicts of single environments as one dict of arrays, exactly as Gymnasium's SyncVectorEnv gives it.
+"""Vector infos: the dicts of single environments as one dict of arrays, exactly as Gymnasium's SyncVectorEnv gives it
+where each key has values of one type.
 
     infos["cost"]["usd"]     an array with a place for each environment; "cost" is a dict in each info, so it is here
     infos["cost"]["_usd"]    which environments said it
@@ -69,6 +70,18 @@ def _mask(places: Sequence[int], num_envs: int) -> NDArray[np.bool_]:
     return mask
 
 
+def _numbers(values: Sequence[Any]) -> NDArray[Any] | None:
+    """Numbers of one type as an array. None where they are none: Gymnasium's own raises, or cuts them to the first's
+    type."""
+    kind = type(values[0])
+    if not (kind in _NUMBERS or issubclass(kind, np.number)) or any([type(value) is not kind for value in values]):
+        return None
+    try:
+        return np.array(values, kind)
+    except OverflowError:  # an integer of more than 64 bits
+        return None
+
+
 def _column(key: str, values: Sequence[Any], places: Sequence[int], num_envs: int) -> Any:
     """A column as the first environment's value wants it."""
     first = values[0]
@@ -76,11 +89,11 @@ def _column(key: str, values: Sequence[Any], places: Sequence[int], num_envs: in
         return _gathered(values, places, num_envs)
     everywhere = len(places) == num_envs
     array: NDArray[Any]
-    if type(first) in _NUMBERS or isinstance(first, np.number):
+    if (numbers := _numbers(values)) is not None:
         if everywhere:
-            return np.array(values, type(first))
-        array = np.zeros(num_envs, type(first))
-        array[places] = np.array(values, type(first))
+            return numbers
+        array = np.zeros(num_envs, numbers.dtype)
+        array[places] = numbers
         return array
     if isinstance(first, np.ndarray):
         array = np.zeros((num_envs, *first.shape), first.dtype)

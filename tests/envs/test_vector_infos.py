@@ -19,7 +19,7 @@ from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.registration import ids, register
 from toolorchestra.envs.testing import RandomCaller
 from toolorchestra.envs.vector import OrchestraVectorEnv
-from toolorchestra.envs.vector_infos import info_of
+from toolorchestra.envs.vector_infos import gathered, info_of
 
 EVERY_ID = [pytest.param(name, marks=needs_package if "Tau2" in name else ()) for name in ids()]
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
@@ -104,6 +104,15 @@ def test_a_failure_beside_an_end_has_gymnasiums_shape(mode: AutoresetMode) -> No
         assert infos["outcome"]["_value"].tolist() == [False, True]
         assert infos["_failed"].tolist() == infos["_outcome"].tolist() == [True, True]
         vector.close()
+
+
+@pytest.mark.parametrize("said", [(3, None), (None, 3), (2**70, 4), (4, 2**63), (1, 0.5), (True, 2), (3, "x"), ({}, 3)])
+@pytest.mark.parametrize("more", [0, 1])
+def test_values_that_no_array_of_numbers_holds_stay_what_they_are(said: tuple[Any, Any], more: int) -> None:
+    infos = gathered(dict(enumerate({"rank": value} for value in said)), 2 + more)
+    assert [info_of(infos, i) for i in range(2)] == [{"rank": value} for value in said]
+    assert list(map(type, infos["rank"][:2])) == list(map(type, said))
+    assert infos["_rank"].tolist() == [True, True, False][: 2 + more]
 
 
 def test_charges_have_names() -> None:
