@@ -45,7 +45,7 @@ class Task(NamedTuple):
 
     question: str
     answer: str | Answer | None
-    """None: nobody knows it, and nothing is graded."""
+    """None: nobody knows it, and nothing is graded. Such a task is asked from outside; tasks() lists none."""
 
 
 def ungraded(answer: str | None) -> Outcome:
@@ -155,6 +155,11 @@ class Source:
         """What a task's split follows from: the same in every process."""
         if isinstance(task, str):
             raise ConfigError(f"{self.name}: tasks() gives Tasks, such as Task(question, answer), got {task!r:.60}")
+        if isinstance(task, Task) and task.answer is None and type(self).world is Source.world:
+            raise ConfigError(
+                f"{self.name}: the task {task.question!r:.60} has no answer, and nothing could be graded; give it as "
+                "Task(question, answer), or write `def world(self, task, toolbox)`, whose World grades without one"
+            )
         said = task.question if isinstance(task, Task) else repr(task)
         if " at 0x" in said:
             raise ConfigError(

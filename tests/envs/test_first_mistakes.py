@@ -17,6 +17,8 @@ from toolorchestra.envs.base import errors
 from toolorchestra.envs.base.actions import OPEN, render_call
 from toolorchestra.envs.base.errors import ConfigError, install, no_such
 from toolorchestra.envs.base.openai_messages import from_openai
+from toolorchestra.envs.domains.source import SPLITS, TaskWorld
+from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.tools import Toolbox, ToolContext, tool
 from toolorchestra.envs.vector import OrchestraVectorEnv
 from toolorchestra.envs.wrappers import Routing, read_trajectories
@@ -63,6 +65,20 @@ def source_of_texts() -> object:
             return ["a question"]
 
     return Texts().task_ids("train")
+
+
+class Unanswered(to.Source):
+    """One of its tasks has no answer."""
+
+    def tasks(self) -> list[to.Task]:
+        return [to.Task("Which box?", "red"), to.Task("Which hat?", None)]
+
+
+class GradesItself(Unanswered):
+    """Its world is its own."""
+
+    def world(self, task: to.Task, toolbox: Toolbox) -> to.World:
+        return TaskWorld(task, toolbox, self.system)
 
 
 def source_without_tasks() -> object:
@@ -125,6 +141,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 (lambda: to.compare(), "compare takes folders of evaluations, such as compare('runs/a', 'runs/b'), got ()"),
 (lambda: to.compare(["runs/a"]), "such as compare('runs/a', 'runs/b'), got (['runs/a'],)"),  # type: ignore[arg-type]
 (source_of_texts, "tasks() gives Tasks, such as Task(question, answer), got 'a question'"),
+(lambda: Unanswered().task_ids("train"), "unanswered: the task 'Which hat?' has no answer, and nothing could be"),
 (source_without_tasks, "Nothing does not list its tasks: write `def tasks(self)`, which gives a Task for each"),
 (lambda: list(read_trajectories("none.jsonl")), "no file of trajectories 'none.jsonl'; RecordTrajectories("),
 ]  # fmt: skip
@@ -134,6 +151,12 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 def test_what_is_said(mistake: Callable[[], object], says: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(says)):
         mistake()
+
+
+def test_a_task_without_an_answer_is_for_a_world_of_ones_own_and_for_what_is_asked() -> None:
+    assert sum(len(GradesItself().task_ids(split)) for split in SPLITS) == 2
+    scene = Unanswered().asked("Which hat?", 0, load_sheet("paper-2025-11"), None)
+    assert scene.world.opening()[0]["content"] == "Which hat?"
 
 
 def test_an_action_that_is_no_text_is_told_what_makes_one() -> None:
