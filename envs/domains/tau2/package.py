@@ -163,7 +163,7 @@ class Release:
 
     def tasks(self, domain: str) -> Mapping[str, Mapping[str, Any]]:
         """The tasks of a domain as they are written, by id."""
-        return _tasks(self.file(domain, "tasks.json"))
+        return _tasks(self.version, self.file(domain, "tasks.json"))
 
     def splits(self, domain: str) -> Mapping[str, tuple[str, ...]]:
         """The ids of each split, in the file's order."""
@@ -171,7 +171,7 @@ class Release:
         path = self.folder / domain / "split_tasks.json"
         if own.is_file() and not path.is_file():  # the package's splits would name other tasks
             return {"base": tuple(self.tasks(domain))}
-        return _splits(self.file(domain, "split_tasks.json"))
+        return _splits(self.version, self.file(domain, "split_tasks.json"))
 
 
 def _packaged() -> Path:
@@ -179,15 +179,16 @@ def _packaged() -> Path:
 
 
 @lru_cache(maxsize=16)
-def _tasks(path: Path) -> Mapping[str, Mapping[str, Any]]:
-    """Tasks by id. Where a folder has a file for each, upstream reads those, and its tasks.json is older."""
+def _tasks(_version: str, path: Path) -> Mapping[str, Mapping[str, Any]]:
+    """Tasks by id. Where a folder has a file for each, upstream reads those, and its tasks.json is older. The version
+    has a digest of a folder's files, so that one written again is read again."""
     data = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(path.with_suffix("").glob("task_*.json"))]
     data = data or json.loads(path.read_text(encoding="utf-8"))
     return {str(row["id"]): row for row in (data["tasks"] if isinstance(data, dict) else data)}
 
 
 @lru_cache(maxsize=16)
-def _splits(path: Path) -> Mapping[str, tuple[str, ...]]:
+def _splits(_version: str, path: Path) -> Mapping[str, tuple[str, ...]]:
     data = json.loads(path.read_text(encoding="utf-8"))
     return {name: tuple(map(str, ids)) for name, ids in data.items()}
 
@@ -197,7 +198,6 @@ def domains(folder: Path) -> list[str]:
     return sorted(p.parent.name for p in folder.glob("*/tasks.json"))
 
 
-@lru_cache(maxsize=8)
 def load_release(path: str | None) -> Release:
     """The package's own data, or the folder's. The version is recorded in every result."""
     if path is None:

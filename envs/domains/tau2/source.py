@@ -164,6 +164,10 @@ class Tau2Source:
     def _split_ids(self, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
         if self._kind == "replay":
             runs = [r for r in self._runs.values() if self.domain == "all" or r.domain == self.domain]
+            if not runs:
+                held = sorted({r.domain for r in self._runs.values()})
+                others = f"it has some of {', '.join(held)}: give domain={held[0]!r}" if held else "it is empty"
+                raise ConfigError(f"recordings={self.recordings!r} has no run of {self.domain!r}; {others}")
             return {RECORDED: [f"{r.domain}/{public_id(r.task_id)}@{r.sim_id}" for r in runs]}
         made: dict[str, list[str]] = {}
         for name in names:

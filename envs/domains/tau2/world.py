@@ -87,7 +87,6 @@ def recorded_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(call["name"], dict(call["arguments"])) for call in message.get("tool_calls") or ())
 
 
-@lru_cache(maxsize=8)
 def read_recordings(path: str) -> Mapping[str, Recording]:
     """Every run of a file, by sim_id. The file may be gzipped."""
     file = Path(path)

@@ -49,12 +49,17 @@ def test_the_version_is_the_checkouts_own_and_changes_with_all_that_is_read(tmp_
         if file:
             (tmp_path / "data/tau2" / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "data/tau2" / file).write_text(text, encoding="utf-8")
-        load_release.cache_clear()
         seen.append(load_release(path).version)
     assert len(set(seen)) == 4
     assert all(version.startswith("tau2 1.0.1 sha256:") for version in seen)
     for inner in ("data", "data/tau2", "data/tau2/domains"):
         assert load_release(str(tmp_path / inner)).number == (1, 0, 1)
+
+
+def test_tasks_written_again_are_read_again(tmp_path: Path) -> None:
+    for said in ("42", "43"):
+        path = str(checkout(tmp_path, [task(communicate_info=[said])]))
+        assert load_release(path).tasks("airline")["7"]["evaluation_criteria"]["communicate_info"] == [said]
 
 
 @pytest.mark.parametrize("domain", ["telecom-workflow", "all"])

@@ -313,7 +313,6 @@ def test_recorded_runs_that_cannot_be_told_apart_or_read_are_refused(tmp_path: P
     file = tmp_path / "runs.jsonl"
     write_recordings(str(file), [run])
     assert read_recordings(str(file))["mine"].messages == run.messages
-    read_recordings.cache_clear()
     write_recordings(str(file), [run, run])
     with pytest.raises(ConfigError, match="two runs have one sim_id, 'mine'"):
         read_recordings(str(file))
@@ -323,6 +322,26 @@ def test_recorded_runs_that_cannot_be_told_apart_or_read_are_refused(tmp_path: P
         damaged.write_bytes(data)
         with pytest.raises(ConfigError, match="recorded runs as JSON lines expected"):
             read_recordings(str(damaged))
+
+
+def test_a_file_written_again_is_read_again_and_one_without_runs_of_the_domain_is_refused(tmp_path: Path) -> None:
+    def replaying(domain: str) -> OrchestraEnv:
+        return OrchestraEnv(SOURCE, domain=domain, user="replay", split="recorded", recordings=str(file))
+
+    file = tmp_path / "runs.jsonl"
+    env = env_of("airline", "scripted", "0")
+    env.step("One.")
+    for sim_id in ("one", "another"):
+        write_recordings(str(file), [world_of(env).recording(sim_id, 0.0)])
+        for domain in ("airline", "all"):
+            assert replaying(domain).reset(seed=0)[1]["task_id"] == f"airline/0@{sim_id}"
+    with pytest.raises(
+        ConfigError, match=r"runs\.jsonl' has no run of 'telecom'; it has some of airline: give domain="
+    ):
+        replaying("telecom")
+    file.write_text("\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"runs\.jsonl' has no run of 'all'; it is empty"):
+        replaying("all")
 
 
 @needs_recordings
