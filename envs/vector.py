@@ -59,13 +59,12 @@ class Received(NamedTuple):
 class _Slot:
     """One environment's place."""
 
-    __slots__ = ("episode", "rng", "running", "usage")
+    __slots__ = ("episode", "rng", "running")
 
     def __init__(self) -> None:
         self.episode: Episode | None = None
         self.running: RunningStep | None = None
         self.rng: np.random.Generator | None = None
-        self.usage: Usage | None = None
 
 
 class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
@@ -176,9 +175,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             self._check_usages(usages, wanted)
         try:
             for k, i in enumerate(wanted):
-                if usages is not None:
-                    self._slots[i].usage = usages[k]
-                self._act(i, actions[k])
+                self._act(i, actions[k], usages[k] if usages is not None else None)
                 if len(self._launching) == _WAVE:
                     self._launch()
         finally:
@@ -215,13 +212,6 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def episodes(self) -> tuple[Episode | None, ...]:
         """The episodes in progress, one for each environment. Read them and do not change them."""
         return tuple(s.episode for s in self._slots)
-
-    def charge_policy(self, env_id: int, usage: Usage) -> None:
-        """Bill an environment's next step's generation by this instead of by an estimate."""
-        slot = self._slots[env_id]
-        if slot.episode is not None:
-            slot.episode.sheet.charge(usage)  # what cannot be billed is refused here
-        slot.usage = usage
 
     def render(self) -> tuple[str, ...] | None:
         """Each transcript with its running bill."""
@@ -265,8 +255,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         return self.factory.start(next_seed(slot.rng) if named is None else int(named), chosen)
 
     def _seat(self, i: int, started: Started) -> None:
-        slot = self._slots[i]
-        slot.episode, slot.usage = started.episode, None
+        self._slots[i].episode = started.episode
 
     def _start(self, i: int) -> dict[str, Any]:
         started = self._fresh(i)
@@ -324,15 +313,13 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             raise ResetNeeded(f"environment {i} has not been reset yet; the first reset() may not mask it out")
         return slot.episode.observation
 
-    def _act(self, i: int, text: str) -> None:
-        slot = self._slots[i]
-        episode = slot.episode
+    def _act(self, i: int, text: str, usage: Usage | None) -> None:
+        episode = self._slots[i].episode
         if episode is None or episode.over:  # over: NEXT_STEP, see _check_send
             info = self._start(i)
             self._begin((i,))
             self._ready[i] = Step(self._observation(i), 0.0, False, False, info)
             return
-        usage, slot.usage = slot.usage, None
         self._move(i, episode, episode.act(text, usage))
 
     def _move(self, i: int, episode: Episode, moved: Pending | Step) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from tests.paths import SHARED
+from toolorchestra.envs.domains.tau2.source import Tau2Source
+from toolorchestra.envs.domains.tau2.task import Tau2Task
 from toolorchestra.envs.domains.tau2.user_and_judge_models import Role
 from toolorchestra.envs.domains.tau2.world import Tau2World
 from toolorchestra.envs.env import OrchestraEnv
@@ -37,6 +39,11 @@ def world_of(env: OrchestraEnv) -> Tau2World:
     assert isinstance(env.episode, Episode)
     assert isinstance(env.episode.world, Tau2World)
     return env.episode.world
+
+
+def plan_of(source: Tau2Source, task_id: str) -> Tau2Task:
+    """All that is known of a task, which no agent is told."""
+    return source._task(task_id, None)[1]
 
 
 def told(info: dict[str, Any]) -> list[str]:

@@ -62,25 +62,12 @@ def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
         return
     if path.suffix != ".parquet":
         raise ConfigError(f"a file that ends in .parquet or .jsonl expected, got {path}")
-    pa, parquet = _parquet()
-    parquet.write_table(pa.Table.from_pylist(rows), path)
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Read the rows of a file that write_rows() wrote."""
-    if path.suffix == ".jsonl":
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    rows: list[Row] = _parquet()[1].read_table(path).to_pylist()
-    return rows
-
-
-def _parquet() -> tuple[Any, Any]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as parquet
     except ModuleNotFoundError:
         raise ConfigError(f"Parquet needs pyarrow, which is not installed: {install('data')}") from None
-    return pa, parquet
+    parquet.write_table(pa.Table.from_pylist(rows), path)
 
 
 def job_of_row(row: Row) -> Job:

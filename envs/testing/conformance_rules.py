@@ -189,7 +189,7 @@ def _reprice(rehearsal: Rehearsal) -> None:
 
 def _failure(rehearsal: Rehearsal) -> None:
     env = rehearsal.make()
-    broken = twin(env, source=Sabotaged(env.factory.source))
+    broken = twin(env, Sabotaged(env.factory.source))
     for seed in rehearsal.seeds:
         broken.reset(seed=seed)
         tools = cast(Episode, broken.episode).world.toolbox.tools

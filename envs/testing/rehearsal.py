@@ -206,10 +206,10 @@ def _explode(context: ToolContext, **arguments: Any) -> NoReturn:
     raise RuntimeError("sabotaged by the conformance test")
 
 
-def twin(env: OrchestraEnv, kind: type[OrchestraEnv] | None = None, source: TaskSource | None = None) -> OrchestraEnv:
-    """An environment with the same settings, of another class or over another source."""
+def twin(env: OrchestraEnv, source: TaskSource) -> OrchestraEnv:
+    """An environment with the same settings, over another source."""
     settings = {f.name: getattr(env.factory.settings, f.name) for f in fields(env.factory.settings)}
-    return (kind or type(env))(source or env.factory.source, **settings)
+    return type(env)(source, **settings)
 
 
 PATIENCE_SECONDS = 2.0

@@ -15,10 +15,12 @@ import pytest
 if util.find_spec("skyrl") is None:
     pytest.skip("skyrl is not installed here: make test-skyrl", allow_module_level=True)
 
+from pyarrow import parquet
+
 from tests.integrations.skyrl_tiny import ASYNCHRONOUS, MERGED, warm_engine, words
 from tests.paths import REPOSITORY
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
-from toolorchestra.agents.adapters.prompt_rows import job_of_row, read_rows
+from toolorchestra.agents.adapters.prompt_rows import job_of_row
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.rollouts.rollout import RolloutParams, Rollouts
 
@@ -49,7 +51,7 @@ def turns(folder: Path) -> list[Sample]:
     chat.tokenizer.save_pretrained(folder)
     words(folder, tasks=64)
     noted = Noted(engine)
-    jobs = [job_of_row(row) for row in read_rows(folder / "train-64.parquet")[:8]]
+    jobs = [job_of_row(row) for row in parquet.read_table(folder / "train-64.parquet").to_pylist()[:8]]
     Rollouts(noted, chat, RolloutParams(max_tokens=10, max_context=256)).collect(jobs)
     engine.close()
     return noted.turns

@@ -28,6 +28,7 @@ from tests.support.tau2_players import (  # noqa: E402
     made,
     play,
 )
+from tests.tau2_playing import plan_of  # noqa: E402
 from toolorchestra.envs.base.actions import render_call  # noqa: E402
 from toolorchestra.envs.domains.tau2 import world as tau2_world  # noqa: E402
 from toolorchestra.envs.domains.tau2.task import Tau2Task  # noqa: E402
@@ -82,8 +83,8 @@ def differing(case: tuple[str, str, str], number: int) -> list[str]:
     rng, found = random.Random(f"{case}/{number}"), []
     ids = list(source.ids(split))
     for task_id in rng.sample(ids, number):
-        plan = source.plan(task_id)
-        step = play(env, task_id, spoiled(plan, source.plan(rng.choice(ids)), rng, solo=user == "none"))
+        plan = plan_of(source, task_id)
+        step = play(env, task_id, spoiled(plan, plan_of(source, rng.choice(ids)), rng, solo=user == "none"))
         theirs = by_package(env, tasks[plan.task_id], solo=user == "none")
         if step.reward != theirs:
             found.append(f"{plan.task_id}: {step.reward:g} against {theirs:g}, {step.info['outcome']['evidence']}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
-from tests.tau2_playing import SOURCE
+from tests.tau2_playing import SOURCE, plan_of
 from toolorchestra.envs.base.actions import MAX_CALLS, render, render_call
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2.domain import steady
@@ -62,7 +62,7 @@ PLAYERS = {"gold": gold, "nothing": idle, "transfer": transfer}
 
 def plans(source: Tau2Source, split: str) -> Mapping[str, Tau2Task]:
     """The tasks of a split, by their ids in the environment."""
-    return {task_id: source.plan(task_id) for task_id in source.ids(split)}
+    return {task_id: plan_of(source, task_id) for task_id in source.ids(split)}
 
 
 def play(env: OrchestraEnv, task_id: str, texts: list[str], seed: int = 0) -> Step:

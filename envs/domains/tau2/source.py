@@ -155,10 +155,6 @@ class Tau2Source:
         """The sheet with the price that the backends file gives the orchestrator, if it names it, or all models."""
         return self._hiring.priced(sheet, orchestrator)
 
-    def plan(self, task_id: str) -> Tau2Task:
-        """All that is known of a task: for proofs and statistics, never for agents."""
-        return self._task(task_id, self.recording(task_id) if self._kind == "replay" else None)[1]
-
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def _split_ids(self, names: Sequence[str]) -> Mapping[str, Sequence[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from importlib import util
 from pathlib import Path
@@ -9,13 +10,7 @@ from typing import Any
 
 import pytest
 
-from toolorchestra.agents.adapters.prompt_rows import (
-    check_same_preference,
-    job_of_row,
-    prompt_rows,
-    read_rows,
-    write_rows,
-)
+from toolorchestra.agents.adapters.prompt_rows import check_same_preference, job_of_row, prompt_rows, write_rows
 from toolorchestra.agents.adapters.skyrl_samples import Played, batch_of, samples_of
 from toolorchestra.agents.commands import export_prompts
 from toolorchestra.agents.configuration.config import EnvMix
@@ -28,6 +23,15 @@ HLE = EnvMix("ToolOrchestra/HLE-v0", arguments={"max_turns": 7})
 
 def rows(count: int = 6, mix: EnvMix = HLE, split: Any = "train") -> list[dict[str, Any]]:
     return list(prompt_rows(mix, split, count, seed=4))
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    from pyarrow import parquet
+
+    read: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+    return read
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
