@@ -33,7 +33,7 @@ from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode import render
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
-from toolorchestra.envs.factory import Started, factory, next_seed, refuse_unnamed, reset_options
+from toolorchestra.envs.factory import Started, factory, refuse_unnamed, reset_options
 from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.runtime.background import COLLECTOR, RunningStep, RunningSteps
 from toolorchestra.envs.runtime.invoke import any_waits, perform_here
@@ -249,10 +249,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         slot = self._slots[i]
         if seed is not None or slot.rng is None:
             slot.rng = seeding.np_random(seed)[0]
-        chosen = dict(options or {})
-        named = chosen.pop("episode_seed", None)
-        # The same draw as OrchestraEnv's, so that environment i equals a single one with its seed.
-        return self.factory.start(next_seed(slot.rng) if named is None else int(named), chosen)
+        return self.factory.reset(slot.rng, options)  # so environment i equals a single one with its seed
 
     def _seat(self, i: int, started: Started) -> None:
         self._slots[i].episode = started.episode

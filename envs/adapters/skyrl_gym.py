@@ -19,8 +19,8 @@ from typing import Any
 from toolorchestra.envs.base.actions import result_as_text, tools_as_text
 from toolorchestra.envs.base.errors import ConfigError, ResetNeeded
 from toolorchestra.envs.base.marks import STANDARD
-from toolorchestra.envs.env import run_calls
-from toolorchestra.envs.episode.episode import Episode, Pending, Step
+from toolorchestra.envs.env import play_turn, run_calls
+from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.registration import spec_of
 
@@ -77,9 +77,7 @@ class ToolOrchestraTextEnv(BaseTextEnv):  # type: ignore[misc, unused-ignore]
         """Play one turn, given as text."""
         if self.episode is None:
             raise ResetNeeded("step() before init(); call init() first")
-        moved: Pending | Step = self.episode.act(action)
-        while isinstance(moved, Pending):
-            moved = self.episode.resolve(run_calls(moved.calls))
+        moved = play_turn(self.episode, action)
         self.turns += 1
         done = moved.terminated or moved.truncated or self.turns >= self.max_turns
         fresh = [message for message in _told(moved.info["new_messages"]) if message["role"] != "assistant"]
