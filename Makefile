@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make test         set up .venv and run the quick tests (minutes)"
-	@echo "make test-all     every test: the slow ones, the oldest Gymnasium, older torch, real vLLM on the CPU"
+	@echo "make test-all     the slow ones too, the oldest Gymnasium, older torch, real vLLM on the CPU"
 	@echo "make test-NAME    the tests of an integration, in an environment of its own: $(OTHERS) vllm"
 	@echo "make train        train a tiny orchestrator, and write runs/tiny-seed0/page.html"
 	@echo "make check        lint, type check, and the quick tests"

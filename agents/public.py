@@ -186,7 +186,7 @@ class Policy:
 def load_policy(
     name: str | Path, *, env: gym.Env[Any, Any] | None = None, backends: Any = None, **options: Any
 ) -> Policy:
-    """Load a policy by its name, or a trained one by its folder: "oracle", "chat", "always:gpt-5", "runs/mine".
+    """Load a policy by its name, or a trained one by its folder: "oracle", "chat", "always:answer-2", "runs/mine".
 
     It answers questions (solve) in `env`, or in what it was trained on, or in HLE-v0, with the real models that
     `backends` names as gym.make's argument does. `options` are those of players, such as temperature=0.5."""

@@ -90,8 +90,8 @@ class EnvSettings:
     """What the user wants: "sampled" (another preference for each episode), "none", a kind's name, a mapping of
     weights, or a Preference."""
     wording: preferences.Wording = "train"
-    """The set of sentences sampled preferences are said in: "train", "validation" or "heldout". The sets share no
-    sentence."""
+    """The set of sentences sampled preferences are said in: "train", "validation" or "heldout", which share none, or
+    "wide": "train", twice as many more, and sentences put together from clauses."""
     history: Literal["full", "state"] = "full"
     """What an observation shows of the past. "full": the whole transcript. "state": one message, rebuilt each turn from
     the task and what was gathered."""

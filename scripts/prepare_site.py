@@ -24,14 +24,23 @@ PAGES = {
 }
 """Pages that are called something else on the site."""
 REFERENCE = "reference/code.md"
-"""The page that mkdocstrings writes from the code: the public names, and what gym.make, evaluate and train take."""
+"""The page that mkdocstrings writes from the code: the public names, and what gym.make, files and commands take."""
 SETTINGS = (
     "toolorchestra.envs.factory.EnvSettings",
+    "toolorchestra.envs.models.endpoints.Endpoint",
+    "toolorchestra.envs.models.endpoints.Served",
+    "toolorchestra.envs.sandbox.Bounds",
     "toolorchestra.envs.domains.questions.source.QaSource",
     "toolorchestra.envs.domains.toolscale.source.ToolScaleSource",
     "toolorchestra.envs.domains.tau2.source.Tau2Source",
-    "toolorchestra.agents.commands.evaluate.EvaluateOptions",
+    "toolorchestra.agents.commands.evaluation_setup.EvaluateOptions",
+    "toolorchestra.agents.policies.base.PlayerOptions",
+    "toolorchestra.agents.commands.serve.ServeOptions",
     "toolorchestra.agents.configuration.config.TrainConfig",
+    "toolorchestra.agents.configuration.config.ModelConfig",
+    "toolorchestra.agents.configuration.config.WarmStart",
+    "toolorchestra.agents.engines.base.LossParams",
+    "toolorchestra.agents.rollouts.grpo.AdvantageParams",
 )
 LANGUAGES = {
     ".py": "python",
@@ -66,8 +75,9 @@ def prepared() -> dict[str, str]:
 def _reference() -> str:
     """The page of the code's own names, each to be filled in from its docstrings."""
     face = (REPOSITORY / "src" / "toolorchestra" / "__init__.py").read_text(encoding="utf-8")
-    imported = re.findall(r"^    from (toolorchestra[\w.]+) import (.+)$", face, re.M)
-    names = sorted(f"{place}.{name}" for place, some in imported for name in some.split(", "))
+    imported = re.findall(r"^ *from (toolorchestra[\w.]+) import (.+)$", face, re.M)
+    public = re.findall(r'^    "(\w+)",$', face, re.M)
+    names = sorted(f"{place}.{name}" for place, some in imported for name in some.split(", ") if name in public)
     parts = [f"::: {name}\n" for name in (*names, *SETTINGS)]
     return "# Reference\n\n`import toolorchestra as to` has these names. Then come the settings.\n\n" + "\n".join(parts)
 

@@ -1,4 +1,4 @@
-"""Every code block of the documents runs, is checked, or says why not.
+"""Every code block of the documents runs, is checked, or says why not; but for FIGURES and TESTED_ELSEWHERE.
 
 A block names its language. Python blocks of a page run as one program, its shell blocks as one script, in a copy of the
 repository's documents. What cannot run here has a title that says the reason, which the site shows above the block:

@@ -114,11 +114,11 @@ class EvaluateOptions:
     """Seed of the first task. Each next task takes the next number. Of a data set and of Tau2-v0 it also draws which
     tasks are played: each subject or domain in proportion."""
     policy: tuple[str, ...] = ()
-    """Policies that play. Simulated: random, cheapest, strongest, oracle (all when left out). Over real backends:
-    random, cheap, expensive, always:EXPERT, chat (chat when a file of backends is named), chat:MODEL, for several
-    orchestrators in one run. A trained model:
-    checkpoint:FOLDER, of a run, one of its checkpoints, or what export model wrote; router:FOLDER, of train
-    --router."""
+    """Policies that play. Simulated: random, cheapest, strongest, oracle (all four when left out), told-oracle,
+    task-oracle. Over real backends too: random, cheap, expensive, cascade, knn, skillbook, always:EXPERT; chat (when
+    left out and a file of backends is named), chat:MODEL, for several orchestrators in one run, chat:reference, in the
+    reference's words. A trained model: checkpoint:FOLDER, of a run, one of its checkpoints, or what export model
+    wrote; router:FOLDER, of train --router. Your own: module:maker."""
     player: tuple[str, ...] = ()
     """NAME=VALUE for players. For example: --player fit_tasks=200 temperature=0.5"""
     backends: tuple[str, ...] = ()

@@ -217,7 +217,7 @@ class PlayOptions:
     checkpoint:FOLDER, its trained model, one of its checkpoints or what export model wrote; module:maker;
     you, when left out."""
     player: tuple[str, ...] = ()
-    """NAME=VALUE for players whose name has a colon. For example: --player temperature=0.5"""
+    """NAME=VALUE for the policy. For example: --player temperature=0.5 of a trained one, fit_tasks=200 of knn"""
     split: str = "train"
     """Split that tasks are of: train, validation or test."""
     seed: int = 0

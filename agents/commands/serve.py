@@ -49,6 +49,7 @@ class ServeOptions:
     """A second policy that answers a share of the first one's requests, until it fails more, is right less often, or
     costs too much; compared at 50, 100, 200, ... requests of each."""
     canary_share: float = 0.1
+    """The share of the first policy's requests that the canary answers."""
     canary_cost: float = 1.5
     """How many times as much as the first policy the canary may cost."""
     host: str = "127.0.0.1"

@@ -111,7 +111,7 @@ _PAPER = replace(
 
 PRESETS: Mapping[str, TrainConfig] = {
     "tiny": TrainConfig(
-        # HLE's questions need more practice: eleven subjects, each with experts of its own.
+        # HLE's questions need more practice: ten subjects, each with experts of its own.
         environments=tuple(EnvMix(env_id, w, _TINY_ARGUMENTS) for env_id, w in zip(_WORLDS, (2.0, 1.0), strict=True)),
         model=ModelConfig(processes=2, optimizer="muon"),
         warm_start=WarmStart(steps=1_000, learning_rate=6e-3, demonstrations=16_000),

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 
+import toolorchestra as to
 from scripts.newcomer import FENCE, PAGES, commands
-from scripts.prepare_site import place_of, prepared
+from scripts.prepare_site import REFERENCE, SETTINGS, place_of, prepared
 from tests.paths import REPOSITORY
 
 
@@ -25,6 +26,15 @@ def test_links_out_of_the_documents_lead_to_pages() -> None:
     assert "(about.md)" in made["index.md"]
     assert "(contributing.md)" in made["first-episode.md"]
     assert "def " in made["source/docs/examples/one_file_loop.py.md"]
+
+
+def test_the_reference_has_every_public_name_and_nothing_that_is_not_there() -> None:
+    told = re.findall(r"^::: (.+)$", prepared()[REFERENCE], re.M)
+    assert {name.rpartition(".")[2] for name in told} >= set(to.__all__)
+    for place, _, name in (setting.rpartition(".") for setting in SETTINGS):
+        file = REPOSITORY / "src" / place.replace(".", "/")
+        text = (file / "__init__.py" if file.is_dir() else file.with_suffix(".py")).read_text(encoding="utf-8")
+        assert re.search(rf"^class {name}\b", text, re.M), f"{place} has no {name}"
 
 
 def test_code_stays_as_it_is() -> None:

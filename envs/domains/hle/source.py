@@ -43,7 +43,7 @@ def _index() -> Bm25:
 
 
 class HleSource(QaSource):
-    """Questions drawn evenly over subjects; constants of the sciences stand in a searchable handbook."""
+    """Questions of ten subjects, the sciences twice as often; their constants stand in a searchable handbook."""
 
     embedded_name = "hle-sim"
     real_name = "hle"

@@ -3,6 +3,7 @@ something is missing."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import random
 import re
@@ -19,8 +20,10 @@ from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.tau2_playing import needs_package
 from toolorchestra.agents.commands import compare, evaluate, report
 from toolorchestra.agents.commands.evaluate import EvaluationProgress
+from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions
 from toolorchestra.agents.evaluation.rows import read_rows
 from toolorchestra.agents.evaluation.trials import tasks_of
+from toolorchestra.agents.policies.players import FORMS
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.frames.source import FramesSource
 from toolorchestra.envs.factory import factory
@@ -35,6 +38,10 @@ def table(out: str, title: str) -> dict[str, list[str]]:
     """The first table below a title: its lines by policy."""
     below = out.split(f"{title}\n\n", 1)[1].split("\n\n")[0].splitlines()
     return {line.split()[0]: line.split() for line in below[1:]}
+
+
+def test_its_help_names_every_policy() -> None:
+    assert set(FORMS) <= {word.strip(',;.()"') for word in inspect.getsource(EvaluateOptions).split()}
 
 
 def test_policies_are_compared_on_each_environment_and_split(capsys: Capture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import configparser
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import pytest
 
 from tests.agents.reports.recorded_runs import training_run
 from tests.command_line import ended
+from tests.paths import REPOSITORY
 from toolorchestra import cli
 from toolorchestra.agents.commands import doctor, ids, index, new, report
 from toolorchestra.agents.engines.tiny import load_tokenizer
@@ -276,6 +278,14 @@ def test_the_first_word_names_the_command(monkeypatch: pytest.MonkeyPatch, capsy
     assert capsys.readouterr().out.count("\n  index build ") == 2
     assert typed(monkeypatch, "--version") == 0
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+def test_doctor_knows_every_extra() -> None:
+    extras = configparser.ConfigParser()
+    extras.read(REPOSITORY / "setup.cfg")
+    told = " ".join(part.install for part in doctor.PARTS)
+    for extra in extras["options.extras_require"]:
+        assert f"[{extra}]" in told or f"{extra}.install" in told or extra == "dev", extra
 
 
 def test_doctor_says_what_is_missing_and_never_a_key(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
