@@ -17,6 +17,10 @@ from tests.paths import REPOSITORY
 from toolorchestra.cli import COMMANDS
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.models import ContextLimits
+from toolorchestra.envs.models.endpoints import Endpoint, Served
+from toolorchestra.envs.sandbox import Bounds
+from toolorchestra.envs.tools.backends import _RetrievalTable, _SandboxTable
 
 PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")] + sorted(
     (REPOSITORY / "docs").rglob("*.md")
@@ -54,6 +58,23 @@ def test_every_link_leads_somewhere_and_every_named_file_is_there(page: Path) ->
         assert not anchor or anchor in anchors(file), f"#{anchor} in {named(page)}"
     for path in _PATH.findall(prose(page)):
         assert (REPOSITORY / path).exists(), f"{path} in {named(page)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_tables_have_a_head_and_end_with_a_blank_line_as_what_is_above_a_heading_does(page: Path) -> None:
+    lines = ["", *prose(page).splitlines(), ""]
+    for above, line, below in zip(lines, lines[1:], lines[2:], strict=False):
+        assert not (re.match("#+ ", line) and above), f"no blank line above {line!r} in {named(page)}"
+        if line.startswith("|"):
+            assert below.startswith("|") or not below, f"no row of a table: {below!r} in {named(page)}"
+            assert above.startswith("|") or re.fullmatch(r"[|: -]+", below), f"no head: {line!r} in {named(page)}"
+
+
+def test_real_tools_has_every_key_of_the_backends_file() -> None:
+    page = (REPOSITORY / "docs" / "real-tools.md").read_text(encoding="utf-8")
+    told = {word.strip("[]`") for word in re.findall(r"`[^`\n]+`", page)}
+    for table in (Endpoint, Served, ContextLimits, Bounds, _RetrievalTable, _SandboxTable):
+        assert {*table.__annotations__} - {"name"} <= told, table
 
 
 def test_the_index_has_every_page() -> None:
