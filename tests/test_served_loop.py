@@ -1,4 +1,5 @@
-"""The walk of docs/serving.md, "From traffic back to training": its own command lines, on smaller numbers.
+"""The walk of docs/serving.md, "From traffic back to training": its own command lines, and for the one that is a
+comment those of docs/calibrate.md, on smaller numbers.
 
 A stand-in with known skills is served, its answers are rated, what was fitted of them becomes a world, a policy is
 trained in it, is judged by recorded answers that the fit has not seen, and then answers a share of the old one's
@@ -14,7 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests import test_own_traffic
 from tests.agents.calibration.made_outcomes import coverage, recovered
+from tests.command_line import made_smaller
 from tests.support.walk import lines_of, walked
 from toolorchestra.agents.calibration.experts_fit import read_fit
 from toolorchestra.agents.evaluation.rows import read_rows
@@ -54,7 +57,14 @@ class Walked(NamedTuple):
 
 def lines() -> list[str]:
     """The section's command lines, made smaller."""
-    return lines_of("docs/serving.md", "**From traffic back to training.**", SMALLER)
+    found = lines_of("docs/serving.md", "**From traffic back to training.**", {})
+    at = next(number for number, line in enumerate(found) if line.startswith("# as there: "))
+    there = [
+        line
+        for line in test_own_traffic.page_lines()
+        if re.search(r"record=|replay=|recorded world|toolorchestra train", line)
+    ]
+    return made_smaller([*found[:at], *there, *found[at + 1 :]], SMALLER)
 
 
 @pytest.fixture(scope="module")
