@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping
@@ -28,6 +27,7 @@ from toolorchestra.agents.evaluation.rows import (
     read_rows,
 )
 from toolorchestra.agents.evaluation.run_files import chosen_trajectories, lines_of_rows, made_anew, write_anew
+from toolorchestra.agents.evaluation.trials import UNKNOWN, value_of
 from toolorchestra.envs.base.errors import WrongSetting, one_line
 from toolorchestra.envs.base.types import Outcome
 from toolorchestra.envs.domains.questions.world import QaWorld
@@ -40,7 +40,7 @@ from toolorchestra.envs.money.prices import NANO
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.runtime.invoke import Gates
 from toolorchestra.envs.tools import Tool, ToolContext
-from toolorchestra.envs.wrappers.record import trajectory_line
+from toolorchestra.envs.wrappers.record import strict_json, trajectory_line
 
 IN_GRADING = ("grade", "judge")
 """Where an episode failed that had come to its end: it can have an outcome after all."""
@@ -127,7 +127,7 @@ class _Regrader:
     async def regraded(self, line: dict[str, Any]) -> dict[str, Any]:
         """Give a trajectory with its new outcome."""
         row = self.made.rows[tuple(line["key"])]
-        broken = (line.get("failed") or {}).get("where")
+        broken = row.failure.partition(":")[0]
         if row.status != "ended" and (row.status == "cut" or broken not in IN_GRADING or not line.get("grading")):
             self.made.without += 1
             return line
@@ -164,6 +164,8 @@ class _Regrader:
             if done.result.outcome is None:
                 raise _Unrepeatable(done.failure.error if done.failure else done.result.content)
             found = done.result.outcome
+        if value_of(found) is None:
+            raise _Unrepeatable(UNKNOWN.format(found.value))
         over = round(row.over_budget_usd * NANO)
         return held_to(found, over) if over > 0 else found, spent
 
@@ -174,9 +176,9 @@ class _Regrader:
         self.made.rows[row.key] = replace(row, rescored={"kept": reason})
 
     def _take(self, row: EvaluationRow, line: dict[str, Any], outcome: Outcome, nano_usd: int) -> dict[str, Any]:
-        value, evidence = outcome.value, json.loads(json.dumps(dict(outcome.evidence), default=str))
+        value, evidence = value_of(outcome), strict_json(outcome.evidence)
         before = {"status": row.status, "right": row.right, "nano_usd": nano_usd}
-        same = (row.right, json.loads(json.dumps(row.evidence, default=str))) == (value, evidence)
+        same = (row.right, row.evidence) == (value, evidence)
         again = hashlib.blake2b(f"{row.digest}\x1f{value}\x1f{evidence}".encode(), digest_size=16)
         now = replace(
             row,

@@ -8,6 +8,7 @@ import hashlib
 import random
 from bisect import insort
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,7 @@ from toolorchestra.agents.evaluation.rows import EvaluationRow, RowKey, Status, 
 from toolorchestra.agents.policies.base import unreal
 from toolorchestra.envs.base.cassette import PAYER
 from toolorchestra.envs.base.errors import ConfigError, Outage, WrongSetting, one_line
+from toolorchestra.envs.base.types import Outcome
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.factory import EpisodeFactory, Started
 from toolorchestra.envs.models.wire import tells_no_credit
@@ -23,7 +25,7 @@ from toolorchestra.envs.money.journal import JOURNAL
 from toolorchestra.envs.money.prices import NANO, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.runtime.invoke import Gates, advance, begin
-from toolorchestra.envs.wrappers.record import trajectory
+from toolorchestra.envs.wrappers.record import strict_json, trajectory
 
 if TYPE_CHECKING:
     from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun
@@ -35,6 +37,8 @@ _OPENING = ("task", "preference", "budget", "price_sheet")
 """What the trajectory keeps of what an episode's start told."""
 _CAP_REFUSED = ("the spend cap was used up", "nothing was sent")
 """What a failure says where the spend cap is its cause."""
+UNKNOWN = "grade: expected an outcome from 0 to 1, got {!r:.40}: nobody knows what is right"
+"""What a failure says where that is its cause."""
 _TRIES = 20
 """Draws for each new task, where most have been drawn already."""
 
@@ -152,12 +156,23 @@ async def _played(trial: Trial, started: Started, policy: Policy, gates: Gates) 
     if episode.failure:
         failure = one_line(f"{episode.failure.where}: {episode.failure.error}")[:FAILURE_CHARACTERS]
         wrong = wrong or (WrongSetting(episode.failure.setting) if episode.failure.setting else None)
+    elif episode.outcome and not failure and value_of(episode.outcome) is None:
+        failure = UNKNOWN.format(episode.outcome.value)
     info = last.info if last is not None else {}
     row = _row(trial, started, info, failure)
     terminated = last is not None and last.terminated
     told = {name: started.info[name] for name in _OPENING if name in started.info}
     shown = {"key": list(trial.key), "reset_seed": trial.seed, **told}
     return PlayedTrial(row, trajectory(episode, shown, turns, rewards, info, terminated=terminated), wrong)
+
+
+def value_of(outcome: Outcome) -> float | None:
+    """An outcome's value as a row has it; None where it is no number from 0 to 1, as where nobody knows what is
+    right."""
+    with suppress(TypeError, ValueError):
+        value = float(outcome.value)
+        return value if 0 <= value <= 1 else None
+    return None
 
 
 def _told(where: str, err: Exception) -> str:
@@ -168,7 +183,7 @@ def _row(trial: Trial, started: Started, info: Mapping[str, Any], failure: str) 
     episode = started.episode
     status = _status(episode, info, failure)
     outcome = episode.outcome if status == "ended" else None
-    evidence = dict(outcome.evidence) if outcome else {}
+    evidence: dict[str, Any] = strict_json(outcome.evidence) if outcome else {}
     told = {**evidence, **started.info["task"]}
     user = episode.preference
     preference = {"kind": user.kind, "weights": user.weights(), "sentence": user.sentence} if user.sentence else {}
@@ -177,7 +192,7 @@ def _row(trial: Trial, started: Started, info: Mapping[str, Any], failure: str) 
         trial.number,
         trial.seed,
         status,
-        outcome.value if outcome else None,
+        value_of(outcome) if outcome else None,
         evidence,
         failure,
         info.get("truncated_by", ""),

@@ -134,9 +134,9 @@ def _drawn_from(episode: Episode) -> dict[str, int]:
 def trajectory_line(row: Mapping[str, Any]) -> bytes:
     """A row as a line of a file."""
     try:
-        text = json.dumps(dict(row), allow_nan=False, default=_plain)
+        text = json.dumps(dict(row), allow_nan=False, default=strict_json)
     except (ValueError, TypeError):  # nan, or a key that is no text
-        text = json.dumps(_plain(row), allow_nan=False)
+        text = json.dumps(strict_json(row), allow_nan=False)
     return text.encode() + b"\n"
 
 
@@ -195,7 +195,7 @@ def _demand_same_opening(base: OrchestraEnv, row: Mapping[str, Any]) -> None:
     if sheet := row.get("price_sheet"):
         here["price_sheet"], there["price_sheet"] = episode.sheet.sheet_id, sheet
     for what, mine in here.items():
-        if json.loads(json.dumps(_plain(mine))) != json.loads(json.dumps(_plain(there[what]))):
+        if json.loads(json.dumps(strict_json(mine))) != json.loads(json.dumps(strict_json(there[what]))):
             raise ConfigError(
                 f"task {row['task_id']} with episode_seed {row['seed']} begins with other {what} than were recorded; "
                 "make the environment with the arguments that the recorded one was made with"
@@ -219,19 +219,19 @@ def _totals(ledger: Ledger) -> dict[str, Any]:
 _AS_THEY_ARE = frozenset((str, int, bool, type(None)))
 
 
-def _plain(value: Any) -> Any:
+def strict_json(value: Any) -> Any:
     """Convert to what strict JSON has it: nan, a failed episode's reward, becomes null."""
     kind = type(value)
     if kind in _AS_THEY_ARE:  # nearly always: a served request has a hundred of them
         return value
     if kind is dict:
-        return {key if type(key) is str else str(key): _plain(one) for key, one in value.items()}
+        return {key if type(key) is str else str(key): strict_json(one) for key, one in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): strict_json(v) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(v) for v in value]
+        return [strict_json(v) for v in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, str | int) else str(value)

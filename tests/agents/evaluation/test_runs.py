@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import re
 import signal
@@ -15,15 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
-import toolorchestra  # noqa: F401 - registers the ids
+import toolorchestra as to
 from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of
 from tests.command_line import TOOLORCHESTRA
 from tests.command_line import toolorchestra as command
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.two_texts import raises
 from toolorchestra.agents.commands import evaluate
+from toolorchestra.agents.evaluation.rescoring import rescore
 from toolorchestra.agents.evaluation.rows import (
     LEARNT,
     RETRIED,
@@ -40,6 +43,8 @@ from toolorchestra.agents.policies.base import Player
 from toolorchestra.agents.policies.players import player
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.types import Outcome
+from toolorchestra.envs.domains.source import TaskWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory, factory
 from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, Usage
@@ -244,6 +249,53 @@ def test_one_policy_that_breaks_down_in_one_trial_stops_no_other() -> None:
     assert len(run.rows) == 20
     assert failed
     assert {row.failure for row in failed} == {"policy: RuntimeError: a bug\\nof two lines"}
+
+
+class OddlyGradedWorld(TaskWorld):
+    """Its grader gives what no row can hold."""
+
+    def grade(self, *, finished: bool) -> Outcome:
+        del finished
+        values: list[Any] = [math.nan, None, 1.5, True, np.float32(0.5), 0.25]
+        return Outcome(values[int(self.task.question) % 6], {"bleu": math.nan, 1: "one", "1": "uno", ("a", 2): {3}})
+
+    def to_grade(self) -> Any:
+        return None
+
+    def take_up(self, kept: Any, context: Any) -> None:
+        del kept, context
+
+
+class OddlyGraded(to.Source):
+    name = "odd"
+
+    def tasks(self) -> list[to.Task]:
+        return [to.Task(str(number), "") for number in range(200)]
+
+    def world(self, task: Any, toolbox: Any) -> OddlyGradedWorld:
+        return OddlyGradedWorld(task, toolbox, "")
+
+
+def test_an_outcome_that_no_row_can_hold_fails_its_trial_alone(tmp_path: Path) -> None:
+    source: Any = factory(f"{__name__}:OddlyGraded", split="test")
+
+    async def answers(episode: Episode) -> Any:
+        return "7", None
+
+    run = played(contest(source, Plays(answers), 20), folder=tmp_path / "run")
+    assert len(run.rows) == 20
+    assert list(run.rows.values()) == list(read_rows(tmp_path / "run", sealed=True))
+    assert {row.right for row in run.rows.values()} == {None, 1.0, 0.5, 0.25}
+    assert {row.failure for row in run.rows.values() if row.right is None} == {
+        f"grade: expected an outcome from 0 to 1, got {value}: nobody knows what is right"
+        for value in ("nan", "None", "1.5")
+    }
+    told = {json.dumps(row.evidence) for row in run.rows.values() if row.right is not None}
+    assert told == {'{"bleu": null, "1": "uno", "(\'a\', 2)": [3]}'}
+    again = asyncio.run(rescore(tmp_path / "run", tmp_path / "again", {("HLE-v0", "test"): source}))
+    assert set(again.kept.values()) == {row.failure for row in run.rows.values() if row.failure}
+    assert again.changed == []
+    assert len(list(read_rows(tmp_path / "again"))) == 20
 
 
 # -- the cap -----------------------------------------------------------------------------------------------------------
