@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 
 from toolorchestra.agents.evaluation.controllability import NO_PREFERENCE, PreferenceEffect
 from toolorchestra.agents.evaluation.rows import grouped
@@ -195,10 +196,14 @@ def number(value: float) -> str:
 
 
 def aligned(table: Table) -> str:
-    """Write as text: the first column to the left, the others to the right. Long names are cut, and columns that do not
-    fit beside the others stand below them."""
+    """Write as text: the first column to the left, the others to the right. Long names are cut in the middle, unless
+    two would look alike; and columns that do not fit beside the others stand below them."""
     plain = [[" ".join(cell.split()) for cell in row] for row in table]
-    short = [[cell if len(cell) <= WIDEST else cell[: WIDEST - 1] + "…" for cell in row] for row in plain]
+    cut = {
+        cell: cell if len(cell) <= WIDEST else f"{cell[: WIDEST // 2 - 1]}…{cell[-WIDEST // 2 :]}"
+        for cell in chain(*plain)
+    }
+    short = [[cut[cell] for cell in row] for row in plain] if len({*cut.values()}) == len(cut) else plain
     widths = [max(map(len, column)) for column in zip(*short, strict=True)]
     blocks: list[list[int]] = [[]]
     for place in range(1, len(widths)):

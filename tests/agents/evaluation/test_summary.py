@@ -231,7 +231,16 @@ def test_the_text_fits_a_terminal_of_120_columns() -> None:
     assert "HLE-v0 test" in said
     assert "pass^2" in said
     assert "20 not played" in said
-    assert "a-model/with-a-long-nam…" in said
+    assert "a-model/wit…e-2025-08-07" in said
+
+
+def test_long_names_that_differ_look_so() -> None:
+    names = [f"checkpoint:runs/tiny-seed{seed}" for seed in range(3)]
+    said = as_text(summarise([made_row("a", policy=name) for name in names]))
+    assert [f"checkpoint:…s/tiny-seed{seed}" in said for seed in range(3)] == [True] * 3
+    alike = [f"checkpoint:runs/{name}/of-last-night" for name in ("one", "two")]
+    said = as_text(summarise([made_row("a", policy=name) for name in alike]))
+    assert all(name in said for name in alike)
 
 
 def test_markdown_keeps_strangers_names_in_their_cells() -> None:
