@@ -29,6 +29,7 @@ from toolorchestra.agents.evaluation.rows import (
     latest,
     read_manifest,
     rows_of,
+    sheets_of,
     simulated_in,
 )
 from toolorchestra.agents.evaluation.statistics import (
@@ -121,9 +122,10 @@ class PairedComparison:
     better: int
     """Tasks where the right one did better."""
     worse: int
-    p: float
-    """Probability of the exact sign test over tasks: McNemar's where each has one trial."""
-    p_of_all: float
+    p: float | None
+    """Probability of the exact sign test over tasks: McNemar's where each has one trial. None where either side is
+    several trainings: that test knows nothing of another one."""
+    p_of_all: float | None
     """The same, corrected for all comparisons of a section (Holm)."""
     groups: tuple[GroupWin, ...]
 
@@ -177,12 +179,17 @@ def compare_runs(
     by_ground: dict[Ground, Players] = {}
     for run in runs:
         for (env, split, policy), rows in grouped(run.rows, lambda row: row.cell).items():
-            sheets = {row.sheet for row in rows}
-            ground = Ground(env, split, dict(run.versions).get(env, ""), min(sheets) if len(sheets) == 1 else DRAWN)
+            sheets = sheets_of(rows)
+            if len(sheets) == 1:  # also of trials that could not be opened, whose rows have none
+                rows = [replace(row, sheet=sheets[0]) for row in rows]
+            ground = Ground(env, split, dict(run.versions).get(env, ""), sheets[0] if len(sheets) == 1 else DRAWN)
             by_ground.setdefault(ground, {})[ComparedPolicy(run.name, policy)] = rows
     policies = list(dict.fromkeys(player.policy for players in by_ground.values() for player in players))
+    first = {player.policy for players in by_ground.values() for player in _first(players)}
+    ones = [*filter(first.__contains__, policies), *(name for name in seeds if first.intersection(seeds[name]))]
     asked = [(name, policies) for names in seeds.values() for name in names]
-    asked += [(name, [*policies, *seeds]) for name in (against, *singles) if name]
+    asked += [(name, [*policies, *seeds]) for name in singles]
+    asked += [(against, ones)] if against else []
     for name, known in asked:
         if name not in known:
             raise ConfigError(no_such("policy", name, known))
@@ -194,6 +201,11 @@ def compare_runs(
 
 
 Players = dict[ComparedPolicy, list[EvaluationRow]]
+
+
+def _first(players: Players) -> list[ComparedPolicy]:
+    """The policies of the first run that has any."""
+    return [player for player in players if player.run == next(iter(players)).run]
 
 
 def _check_seeds(seeds: Mapping[str, Sequence[str]], policies: Sequence[str], grounds: Iterable[Players]) -> None:
@@ -238,16 +250,17 @@ def _grounds_apart(by_ground: Mapping[Ground, Players]) -> list[str]:
 def _section(
     ground: Ground, players: Players, against: str, singles: Sequence[str], seeds: Mapping[str, Sequence[str]]
 ) -> ComparisonSection:
+    home = next(iter(players)).run
     players, several = _together(players, seeds)
     labels = _labels(list(players))
     trainings = {labels[player]: rows for player, rows in several.items()}
-    first = [player for player in players if player.run == next(iter(players)).run]
+    first = [player for player in players if player.run == home]
     made = []
     for player, rows in players.items():
         if (other := _opponent(player, first, against)) != player:
             made.append(compare_pairs(labels[other], players[other], labels[player], rows, trainings))
-    corrected = holm([one.p for one in made])
-    made = [replace(one, p_of_all=p) for one, p in zip(made, corrected, strict=True)]
+    corrected = iter(holm([one.p for one in made if one.p is not None]))
+    made = [one if one.p is None else replace(one, p_of_all=next(corrected)) for one in made]
     trials = {labels[player]: {(row.task, row.trial): row for row in rows} for player, rows in players.items()}
     kept = [labels[player] for player in players if player.policy in singles]
     return ComparisonSection(ground, tuple(made), _front(trials, kept, trainings))
@@ -326,7 +339,7 @@ def compare_pairs(
         reward=_difference(by_task, lambda row: row.value - row.agent_usd, sides, outcomes=True),
         better=better,
         worse=worse,
-        p=(p := sign_test(better, worse)),
+        p=(p := None if any(sides) else sign_test(better, worse)),
         p_of_all=p,
         groups=tuple(_groups(known, sides)),
     )
@@ -347,7 +360,7 @@ def _accuracy(by_task: Sequence[Sequence[Pair]], trainings: Sides) -> MeanDiffer
     sides = [[TaskTally.of(pair[side].value for pair in pairs) for pairs in by_task] for side in (0, 1)]
     left, right = (math.fsum(t.right for t in tallies) / sum(t.trials for t in tallies) for tallies in sides)
     interval = paired_share_interval(sides[0], sides[1])
-    interval = _wider(right - left, interval, by_task, attrgetter("value"), trainings)
+    interval = _wider(right - left, interval, by_task, attrgetter("value"), trainings).within(-1.0, 1.0)
     return MeanDifference(left, right, right - left, interval)
 
 

@@ -47,7 +47,7 @@ def _part(section: ComparisonSection, table: Callable[[Table], str], words: Call
             tables.append(_group_table(section.comparisons))
         made += [*map(table, tables), *(words(note) for one in section.comparisons for note in _said(one))]
     else:
-        made.append(words("Only one policy was played here; there is nothing to compare it with."))
+        made.append(words("Nothing was played here to compare a policy with."))
     if section.front is not None:
         made += [table(_front_table(section.front)), *map(words, _front_said(section.front))]
     elif section.comparisons:
@@ -61,9 +61,13 @@ def _accuracies(comparisons: Sequence[PairedComparison]) -> Table:
     rows = [[*head, "p of all"] if several else head]
     for c in comparisons:
         bounds = _points(c.bounds) if c.unknown or c.accuracy is None else "-"
-        tests = [bounds, str(c.better), str(c.worse), f"{c.p:.3g}", *([f"{c.p_of_all:.3g}"] if several else [])]
+        tests = [bounds, str(c.better), str(c.worse), _chance(c.p), *([_chance(c.p_of_all)] if several else [])]
         rows.append([c.right, c.left, str(c.pairs), str(c.unknown), *_shares(c.accuracy), *tests])
     return rows
+
+
+def _chance(p: float | None) -> str:
+    return "-" if p is None else f"{p:.3g}"
 
 
 def _points(interval: Interval) -> str:

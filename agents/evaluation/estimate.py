@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 from toolorchestra.agents.evaluation.rows import EvaluationRow, bill_of, read_rows
 from toolorchestra.agents.evaluation.runs import Contest
@@ -121,21 +122,17 @@ def _summed(
         count,
         basis,
         usd,
-        {role: count * _mean([sum(row.tokens.get(role, ())) for row in both]) for role in roles},
-        count * _mean([sum(row.calls.values()) for row in both]),
+        {role: count * fmean([sum(row.tokens.get(role, ())) for row in both]) for role in roles},
+        count * fmean([sum(row.calls.values()) for row in both]),
         ranged(lambda row: row.minutes / lanes),
     )
 
 
 def _range(low: Sequence[float], high: Sequence[float], count: int) -> tuple[float, float, float]:
     """Give from, likely and to, of so many trials: where both are one sample, where their sum is with 95 %."""
-    likely = _mean([*low, *high])
+    likely = fmean([*low, *high])
     if low != high:
-        return count * _mean(low), count * likely, count * _mean(high)
+        return count * fmean(low), count * likely, count * fmean(high)
     squares = sum((value - likely) ** 2 for value in low) / max(1, len(low) - 1)
     reach = Z * math.sqrt(squares * (1 / len(low) + 1 / count))
     return count * max(0.0, likely - reach), count * likely, count * (likely + reach)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from statistics import fmean
 
 import numpy as np
 
@@ -97,10 +98,10 @@ class _Plane:
     cents: Mapping[str, Sequence[float]]
 
     def accuracy(self, policy: str) -> float:
-        return _mean(self.right[policy])
+        return fmean(self.right[policy])
 
     def cost(self, policy: str) -> float:
-        return _mean(self.cents[policy])
+        return fmean(self.cents[policy])
 
     @property
     def tasks(self) -> range:
@@ -124,8 +125,8 @@ def frontier(trials: Trials, singles: Sequence[str] = (), trainings: Trainings |
     if oracle is None:
         choices = list(enumerate(_oracle_choice(plane, task) for task in plane.tasks))
         oracle = (
-            _mean([plane.right[p][task] for task, p in choices]),
-            _mean([plane.cents[p][task] for task, p in choices]),
+            fmean([plane.right[p][task] for task, p in choices]),
+            fmean([plane.cents[p][task] for task, p in choices]),
         )
     drawn, means = _drawn_fronts(plane), _Means(plane, trials, known, trainings or {})
     points = [_point(means, p, best, (front, drawn[p]), _bounds(rows, every)) for p, rows in trials.items()]
@@ -149,25 +150,21 @@ def _right(row: EvaluationRow | None) -> float | None:
     return None if row is None else row.right
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
 def _by_task(keys: Sequence[TaskTrial]) -> list[list[TaskTrial]]:
     return list(grouped(keys, lambda key: key[0]).values())
 
 
 def _plane(trials: Trials, known: Sequence[TaskTrial]) -> _Plane:
     tasks = _by_task(known)
-    right = {p: [_mean([rows[k].value for k in keys]) for keys in tasks] for p, rows in trials.items()}
-    cents = {p: [_mean([rows[k].cents for k in keys]) for keys in tasks] for p, rows in trials.items()}
+    right = {p: [fmean([rows[k].value for k in keys]) for keys in tasks] for p, rows in trials.items()}
+    cents = {p: [fmean([rows[k].cents for k in keys]) for keys in tasks] for p, rows in trials.items()}
     return _Plane(right, cents)
 
 
 def _bounds(rows: Mapping[TaskTrial, EvaluationRow], every: Sequence[TaskTrial]) -> tuple[float, float]:
     tasks = [[_right(rows.get(key)) for key in keys] for keys in _by_task(every)]
-    low = _mean([_mean([value or 0.0 for value in values]) for values in tasks])
-    return low, low + _mean([_mean([float(value is None) for value in values]) for values in tasks])
+    low = fmean([fmean([value or 0.0 for value in values]) for values in tasks])
+    return low, low + fmean([fmean([float(value is None) for value in values]) for values in tasks])
 
 
 def _cross_fitted(trials: Trials, known: Sequence[TaskTrial]) -> tuple[float, float] | None:
@@ -181,13 +178,19 @@ def _cross_fitted(trials: Trials, known: Sequence[TaskTrial]) -> tuple[float, fl
         for key in keys:
             rest = _plane(trials, [other for other in keys if other != key])
             chosen.append(trials[_oracle_choice(rest, 0)][key])
-        right.append(_mean([row.value for row in chosen]))
-        cents.append(_mean([row.cents for row in chosen]))
-    return _mean(right), _mean(cents)
+        right.append(fmean([row.value for row in chosen]))
+        cents.append(fmean([row.cents for row in chosen]))
+    return fmean(right), fmean(cents)
 
 
 def _oracle_choice(plane: _Plane, task: int) -> str:
     return min(plane.right, key=lambda p: (-plane.right[p][task], plane.cents[p][task], p))
+
+
+def _tally(values: Sequence[float], each: int) -> TaskTally:
+    """A task's trials as so many: in the mean over tasks each weighs the same, however many of its trials are known."""
+    one = TaskTally.of(values)
+    return one if one.trials == each else TaskTally(fmean(values) * each, 0, each, each)
 
 
 class _Means:
@@ -196,19 +199,22 @@ class _Means:
     def __init__(self, plane: _Plane, trials: Trials, known: Sequence[TaskTrial], trainings: Trainings) -> None:
         self.plane, self._known, self._trainings = plane, known, trainings
         tasks = _by_task(known)
-        self._tallies = {p: [TaskTally.of(rows[k].value for k in keys) for keys in tasks] for p, rows in trials.items()}
+        each = len(known) // len(tasks)
+        self._tallies = {
+            p: [_tally([rows[k].value for k in keys], each) for keys in tasks] for p, rows in trials.items()
+        }
 
     def accuracy(self, policy: str) -> Interval:
         """Interval of a policy's accuracy, with those of all others."""
         interval = share_of(self._tallies[policy], quantile_of(len(self._tallies))).interval
         reach = self._reach(policy, attrgetter("value"))
-        return interval.wider(self.plane.accuracy(policy), reach) if reach else interval
+        return interval.wider(self.plane.accuracy(policy), reach).within(0.0, 1.0) if reach else interval
 
     def cents(self, policy: str) -> Interval:
         """The same of its cents."""
         interval = mean_interval(self.plane.cents[policy], len(self._tallies)) or Interval(-math.inf, math.inf)
         found = interval.wider(self.plane.cost(policy), self._reach(policy, attrgetter("cents")))
-        return Interval(max(0.0, found.low), found.high)
+        return found.within(0.0, math.inf)
 
     def may_beat(self, policy: str, best: str, of: int) -> bool:
         """Whether a policy is not shown to be less accurate than the best one of so many."""

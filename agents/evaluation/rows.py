@@ -160,6 +160,11 @@ def latest(rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:
     return list({row.key: row for row in rows}.values())
 
 
+def sheets_of(rows: Iterable[EvaluationRow]) -> list[str]:
+    """The price sheets that billed them. A trial that could not be opened has none, and is no other's."""
+    return sorted({row.sheet for row in rows} - {""}) or [""]
+
+
 def bill_of(charges: Sequence[Charge]) -> dict[str, Any]:
     """The fields of a row that follow from its charges."""
     by_role, by_tool, by_model = (Counter[str]() for _ in range(3))

@@ -41,6 +41,10 @@ class Interval:
         """The interval of a value with another, independent uncertainty: square and add."""
         return Interval(value - math.hypot(value - self.low, reach), value + math.hypot(self.high - value, reach))
 
+    def within(self, least: float, most: float) -> Interval:
+        """What of it is possible."""
+        return Interval(max(least, self.low), min(most, self.high))
+
     def union(self, other: Interval) -> Interval:
         """The smallest that holds both."""
         return Interval(min(self.low, other.low), max(self.high, other.high))
@@ -298,7 +302,7 @@ def paired_share_interval(left: Sequence[TaskTally], right: Sequence[TaskTally],
 
     low = q - p - reach(q - other.interval.low, one.interval.high - p)
     high = q - p + reach(other.interval.high - q, p - one.interval.low)
-    return Interval(max(-1.0, low), min(1.0, high))
+    return Interval(low, high).within(-1.0, 1.0)
 
 
 def _at_least(correlation: float, tasks: int) -> float:

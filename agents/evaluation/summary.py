@@ -18,7 +18,15 @@ from typing import Any
 
 from toolorchestra.agents.evaluation.controllability import PreferenceEffect, controllability_of
 from toolorchestra.agents.evaluation.heldout import preference_score
-from toolorchestra.agents.evaluation.rows import MANIFEST, Cell, EvaluationRow, grouped, latest, read_manifest
+from toolorchestra.agents.evaluation.rows import (
+    MANIFEST,
+    Cell,
+    EvaluationRow,
+    grouped,
+    latest,
+    read_manifest,
+    sheets_of,
+)
 from toolorchestra.agents.evaluation.statistics import (
     Interval,
     Share,
@@ -315,7 +323,7 @@ def _figures(
         usd_unconfirmed=sum(row.unconfirmed_nano_usd for row in rows) / NANO,
         usd_by_price=sum(row.by_price_nano_usd or row.nano_usd for row in rows) / NANO,
         preference=_preference(rows, against),
-        sheets=tuple(sorted({row.sheet for row in rows})),
+        sheets=tuple(sheets_of(rows)),
     )
 
 

@@ -70,6 +70,8 @@ def test_each_policy_meets_the_same_of_the_first_run() -> None:
     assert {c.left for c in section.comparisons} == {"old: y"}
     assert section.front is not None
     assert len(section.front.points) == 4
+    with pytest.raises(ConfigError, match="no policy 'z'; valid: x, y"):  # the second run alone has it
+        compare_runs([old, new], against="z")
     with pytest.raises(ConfigError, match="no policy 'w'"):
         compare_runs([old, new], against="w")
     with pytest.raises(ConfigError, match="no policy 'v'"):
@@ -83,6 +85,18 @@ def test_price_sheets_are_never_mixed() -> None:
     assert not any(s.comparisons or s.front for s in compared.sections)
     assert "HLE-v0 test was billed by different price sheets (old by paper-2025-11; new by other)" in compared.notes[0]
     assert "--reprice SHEET" in comparison_text(compared)
+
+
+def test_a_trial_that_could_not_be_opened_has_no_sheet_and_is_no_other_s() -> None:
+    rows = [*some([1, 0, 1]), *some([0, 1, None], policy="new")]
+    rows[-1] = replace(rows[-1], sheet="", failure="opening: ConnectionError: away")
+    compared = compare_runs([NamedRun("run", rows)])
+    ((found,),) = (section.comparisons for section in compared.sections)
+    assert compared.notes == ()
+    assert (found.pairs, found.unknown, found.apart) == (2, 1, 0)
+    (section,) = compare_runs([NamedRun("run", rows)], seeds={"both": ["cheap", "new"]}).sections
+    assert section.ground.sheets == "paper-2025-11"
+    assert [one.sheets for one in summarise(rows).policies] == [("paper-2025-11",)] * 2
 
 
 def test_versions_of_tasks_are_never_mixed(tmp_path: Path) -> None:
@@ -181,6 +195,24 @@ def test_the_oracle_is_judged_by_trials_that_did_not_choose_it() -> None:
     assert "task oracle" in comparison_text(compare_runs(policies))
 
 
+def test_a_front_s_accuracy_lies_in_its_interval_where_failures_gather_on_some_tasks() -> None:
+    hard = [1.0, None, None, None]
+    rows = {
+        name: {
+            (str(task), trial): made_row(str(task), value, trial=trial, policy=name)
+            for task in range(40)
+            for trial, value in enumerate(hard if name == "a" and task % 2 else [0.0] * 4)
+        }
+        for name in "ab"
+    }
+    made = frontier(rows)
+    assert made is not None
+    one = made.points[0]
+    assert (one.accuracy, made.trials, made.left_out) == (0.5, 100, 60)
+    assert one.interval.low < one.accuracy < one.interval.high
+    assert made.may_be_best == ()  # b was never right
+
+
 def test_what_was_chosen_is_shown_with_the_chance_of_the_choice() -> None:
     """Two policies that hardly differ, and one that is far behind and dear."""
     rng = random.Random(5)
@@ -222,10 +254,39 @@ def test_trainings_are_one_policy_whose_interval_holds_another_training() -> Non
     single = compare_pairs("base: cheap", base, "one", [replace(row, policy="one") for row in runs[2].rows])
     assert single.accuracy is not None
     assert found.accuracy.interval.low < 0 < single.accuracy.interval.low  # these differ; another might not
+    assert (found.p, found.p_of_all) == (None, None)  # the sign test knows of no other training
+    assert single.p is not None
+    with pytest.raises(ConfigError, match="no policy 'trained'; valid: cheap"):
+        compare_runs(runs, "trained", seeds={"trained": trained})
     assert section.front is not None
     assert [p.policy for p in section.front.points] == ["base: cheap", "seed-0: trained"]
     with pytest.raises(ConfigError, match="no policy 'gone'"):
         compare_runs(runs, seeds={"trained": ["trained-0", "gone"]})
+
+
+def test_trainings_that_differ_much_are_known_to_no_more_than_is_possible() -> None:
+    rows = some([1, 0] * 20)
+    for seed, right in enumerate(([0] * 40, [1] * 40)):
+        rows += some(right, policy=f"trained-{seed}")
+    seeds = {"trained": ["trained-0", "trained-1"]}
+    (section,) = compare_runs([NamedRun("run", rows)], seeds=seeds).sections
+    (found,) = section.comparisons
+    assert found.accuracy is not None
+    assert found.accuracy.interval == Interval(-1.0, 1.0)
+    assert section.front is not None
+    assert section.front.points[1].interval == Interval(0.0, 1.0)
+    table = comparison_text(compare_runs([NamedRun("run", rows)], seeds=seeds))
+    assert "-100.0..+100.0" in table
+    # What was not a training keeps its p, corrected for those that have one.
+    (section,) = compare_runs([NamedRun("run", [*rows, *some([1] * 40, policy="other")])], seeds=seeds).sections
+    assert [(one.right, one.p == one.p_of_all is not None) for one in section.comparisons] == [
+        ("other", True), ("trained", False),
+    ]  # fmt: skip
+    # Where the first run has trainings alone, they are its policy.
+    runs = [NamedRun("run", rows[40:]), NamedRun("base", rows[:40])]
+    for against in ("", "trained"):
+        (section,) = compare_runs(runs, against, seeds=seeds).sections
+        assert [(one.right, one.left) for one in section.comparisons] == [("base: cheap", "run: trained")]
 
 
 @pytest.mark.parametrize(
