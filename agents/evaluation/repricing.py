@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.evaluation.rows import TRAJECTORIES, EvaluationRow, RowKey, bill_of, latest, read_rows
+from toolorchestra.agents.evaluation.rows import (
+    TRAJECTORIES,
+    EvaluationRow,
+    RowKey,
+    bill_of,
+    latest,
+    read_learnt,
+    read_rows,
+)
 from toolorchestra.agents.evaluation.run_files import chosen_trajectories, lines_of_rows, made_anew, write_anew
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.prices import NANO, Charge, PriceSheet, Tokens, Usage
@@ -36,6 +44,8 @@ class Repricing:
     """Trials whose prompt showed no price in dollars."""
     outcomes_changed: int = 0
     """Trials that a budget judges otherwise under the new prices."""
+    usd_to_learn: float = 0.0
+    """What policies that learn first have paid for it, which is not billed anew: its charges are not kept."""
 
     @property
     def estimate(self) -> bool:
@@ -59,13 +69,16 @@ class Repricing:
             said.append(
                 f"{self.outcomes_changed} outcomes changed, as a budget is kept or broken under the new prices."
             )
+        if self.usd_to_learn:
+            said.append(f"To learn had cost {self.usd_to_learn:.6f} $, which stays: that is not billed anew.")
         return said
 
 
 def reprice(run: Path, sheet: PriceSheet, out: Path) -> Repricing:
     """Bill the run's folder anew into another, which may not be there yet."""
     rows, path = {row.key: row for row in latest(read_rows(run))}, run / TRAJECTORIES
-    lines, made = lines_of_rows(path, rows), Repricing(sheet.sheet_id)
+    lines, learnt = lines_of_rows(path, rows), sum(read_learnt(run).values())
+    made = Repricing(sheet.sheet_id, usd_to_learn=learnt / NANO)
     items = {str(charge.get("item")) for _, line in chosen_trajectories(path, lines) for charge in line["charges"]}
     sheet.require(items, f"{run}")
     with made_anew(out) as fresh:
@@ -96,6 +109,8 @@ def _billed(row: EvaluationRow, line: dict[str, Any], sheet: PriceSheet, made: R
     line["charges"] = [
         {**was, "nano_usd": now.nano_usd, "sheet": now.sheet} for was, now in zip(old, charges, strict=True)
     ]
+    for charge in line["charges"]:
+        charge.pop("by_price_nano_usd", None)  # now it is billed by the price
     bill = bill_of(charges)
     billed = _held_to_budget(replace(row, **bill, sheet=sheet.sheet_id), line, made)
     line["totals"] = {
@@ -140,7 +155,8 @@ def _held_to_budget(row: EvaluationRow, line: dict[str, Any], made: Repricing) -
     if row.right is None:
         return replace(row, over_budget_usd=over)
     value = row.evidence.get("value_without_budget", row.right)
-    right = 0.0 if over else float(value)
+    right = 0.0 if over or value is None else float(value)
     made.outcomes_changed += right != row.right
     evidence = {**row.evidence, "over_budget_usd": over, "value_without_budget": value}
+    line["outcome"] = {"value": right, "evidence": evidence}
     return replace(row, over_budget_usd=over, right=right, evidence=evidence)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.evaluation.rows import (
-    LEARNT,
     RETRIED,
     TRAJECTORIES,
     EvaluationRow,
@@ -108,9 +107,8 @@ async def rescore(
                 file.writelines(map(trajectory_line, await asyncio.gather(*map(work.regraded, some))))
         for key in made.rows.keys() - lines.keys():
             work.keep(made.rows[key], "its trajectory is not there")
-        for name in (RETRIED, LEARNT):
-            if (run / name).is_file():
-                shutil.copy2(run / name, fresh / name)
+        if (run / RETRIED).is_file():
+            shutil.copy2(run / RETRIED, fresh / RETRIED)
         write_anew(fresh, run, made.rows.values(), rescored={**made.told(), **(told or {})})
     return made
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolorchestra.agents.evaluation.rows import (
+    LEARNT,
     MANIFEST,
     ROWS,
     SUMMARY,
@@ -33,6 +35,7 @@ from toolorchestra.agents.evaluation.rows import (
     grouped,
     latest,
     line_of,
+    read_learnt,
     read_manifest,
     read_rows,
     simulated_in,
@@ -318,12 +321,15 @@ def made_anew(out: Path) -> Iterator[Path]:
 
 
 def write_anew(folder: Path, run: Path, rows: Iterable[EvaluationRow], **told: Any) -> None:
-    """Write rows, figures and manifest of a run that was made of another, which is `told` in the manifest."""
-    kept = list(rows)
+    """Write rows, figures and manifest of a run that was made of another, which is `told` in the manifest. What that
+    one paid to learn stays."""
+    kept, manifest = list(rows), {**read_manifest(run), **told}
+    if (run / LEARNT).is_file():
+        shutil.copy2(run / LEARNT, folder / LEARNT)
     (folder / ROWS).write_bytes(b"".join(map(line_of, kept)))
-    manifest = {**read_manifest(run), **told}
     write_json(folder / MANIFEST, manifest)
-    write_json(folder / SUMMARY, summarise(kept, read_planned(run), simulated=simulated_in(manifest)).to_json())
+    summary = summarise(kept, read_planned(run), learnt=read_learnt(run), simulated=simulated_in(manifest))
+    write_json(folder / SUMMARY, summary.to_json())
 
 
 def keyed_trajectories(path: Path) -> Iterator[tuple[RowKey, int, dict[str, Any]]]:

@@ -25,7 +25,7 @@ from tests.tau2_playing import needs_package
 from toolorchestra.agents.commands import compare, evaluate
 from toolorchestra.agents.evaluation.repricing import reprice
 from toolorchestra.agents.evaluation.rescoring import Rescoring, rescore
-from toolorchestra.agents.evaluation.rows import PAID, TRAJECTORIES, EvaluationRow, read_rows
+from toolorchestra.agents.evaluation.rows import LEARNT, PAID, TRAJECTORIES, EvaluationRow, read_rows
 from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun
 from toolorchestra.agents.evaluation.trials import trials_of
 from toolorchestra.agents.policies.base import Move
@@ -391,10 +391,26 @@ def test_a_strict_budget_judges_anew(run: Path, tmp_path: Path) -> None:
     repriced = reprice(run, DOUBLE, tmp_path / "new")
     (row,) = read_rows(tmp_path / "new")
     assert (row.right, repriced.outcomes_changed) == (0.0, 1)
+    (line,) = read_trajectories(tmp_path / "new" / TRAJECTORIES)
+    assert line["outcome"] == {"value": 0.0, "evidence": row.evidence}
     assert row.over_budget_usd == pytest.approx(first.agent_usd / 2, rel=1e-4)
     back = reprice(tmp_path / "new", PAPER, tmp_path / "back")
     assert [row.right for row in read_rows(tmp_path / "back")] == [1.0]
     assert back.outcomes_changed == 1
+
+
+def test_what_learning_cost_stays_and_is_said_not_to_be_billed_anew(run: Path, tmp_path: Path) -> None:
+    learnt = json.dumps({"player": ["Env", "test", "one"], "nano_usd": NANO // 4}) + "\n"
+    (run / LEARNT).write_text(learnt)
+    edit(run, lambda line: line["charges"][0].update(by_price_nano_usd=7))  # a server had told another cost
+    repriced = reprice(run, DOUBLE, tmp_path / "new")
+    assert repriced.sentences()[-1] == "To learn had cost 0.250000 $, which stays: that is not billed anew."
+    assert all("by_price_nano_usd" not in c for t in read_trajectories(tmp_path / "new" / TRAJECTORIES)
+               for c in t["charges"])  # fmt: skip
+    again(run, made("FRAMES-v0"))
+    for folder in (tmp_path / "new", tmp_path / "again"):
+        assert (folder / LEARNT).read_text() == learnt
+        assert json.loads((folder / "summary.json").read_text())["policies"][0]["usd_to_learn"] == 0.25
 
 
 def test_of_several_tries_the_one_with_the_row_s_bill_counts(run: Path, tmp_path: Path) -> None:
