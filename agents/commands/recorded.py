@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -203,8 +204,9 @@ def run_replay(given: ReplayOptions) -> int:
 def _line(one: ReplayedLine) -> str:
     accuracy = "{:.1%} ({:.1%} to {:.1%})".format(*one.accuracy)
     usd = "{:.3f} ({:.3f} to {:.3f})".format(*one.usd)
-    gain, saving = ("{:+.0%} ({:+.0%} to {:+.0%})".format(*value) for value in (one.gain, one.saving))
-    seconds = f"{one.seconds:.0f}" if one.seconds else "not known"
+    shares = ("{:+.0%} ({:+.0%} to {:+.0%})".format(*value) for value in (one.gain, one.saving))
+    gain, saving = ("-" if share.startswith("+nan") else share for share in shares)
+    seconds = f"{one.seconds:.0f}" if isfinite(one.seconds) else "not known"
     return f"| {one.policy} | {accuracy} | {usd} | {seconds} | {gain} | {saving} |"
 
 

@@ -40,10 +40,11 @@ class ReplayedLine(NamedTuple):
     accuracy: tuple[float, float, float]
     usd: tuple[float, float, float]
     seconds: float
+    """Mean over the tasks where they are known; nan where they are of none."""
     gain: tuple[float, float, float]
-    """Accuracy over that of the best single model, as a share of it, less 1."""
+    """Accuracy over that of the best single model, as a share of it, less 1; nan where that is never right."""
     saving: tuple[float, float, float]
-    """Share of the best single model's dollars that is saved; below 0 it costs more."""
+    """Share of the best single model's dollars that is saved; below 0 it costs more; nan where that costs nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +60,7 @@ class Table:
     """task x model, means over runs."""
     usd: Numbers
     seconds: Numbers
+    """The same; nan where nobody measured."""
     halves: tuple[Chosen, Chosen] | None = None
     """The same of every second run, and of the others; None where some model has one run of a task."""
     again: Numbers | None = None
@@ -78,8 +80,8 @@ def table_of(source: RecordedSource, prices: Any) -> Table:
     found = [
         [
             np.array([
-                (run.success, sheet.price(model).nano_usd(run.usage) / NANO, run.usage.seconds)
-                for run in runs.all_runs(task, model, sheet)
+                (run.success, sheet.price(model).nano_usd(run.usage) / NANO, seconds)
+                for run, seconds in zip(runs.all_runs(task, model, sheet), runs.seconds(task, model), strict=True)
             ])
             for model in runs.models
         ]
@@ -96,9 +98,16 @@ def table_of(source: RecordedSource, prices: Any) -> Table:
 
 
 def _means(found: Sequence[Sequence[Numbers]], part: slice) -> Chosen:
-    """Means over a part of the runs of each task and model."""
+    """Means over a part of the runs of each task and model; of the seconds over those that are known."""
     means = np.array([[of_model[part].mean(axis=0) for of_model in of_task] for of_task in found])
-    return Chosen(*(means[:, :, column] for column in range(3)))
+    seconds = np.array([[_known(of_model[part][:, 2]) for of_model in of_task] for of_task in found])
+    return Chosen(means[:, :, 0], means[:, :, 1], seconds)
+
+
+def _known(values: Numbers) -> float:
+    """The mean of what is known of them; nan where nothing is."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def _again(found: Sequence[Sequence[Numbers]], most: int) -> Numbers:
@@ -137,7 +146,7 @@ def logistic(words: Sequence[Sequence[str]], cost_weight: float) -> Chooser:
 def _worth(expected: Numbers, table: Table, train: Any, cost_weight: float) -> list[int]:
     """The model of greatest expected success less its bill, as a share of the most expensive model's."""
     usd = table.usd[train].mean(0)
-    return [int(one) for one in np.argmax(expected - cost_weight * usd / usd.max(), axis=1)]
+    return [int(one) for one in np.argmax(expected - cost_weight * usd / (usd.max() or 1.0), axis=1)]
 
 
 def fitted(name: str, texts: Sequence[str], cost_weight: float) -> Chooser:
@@ -195,7 +204,7 @@ def escalating(table: Table, most: int | None = None) -> Chosen:
         best = np.argsort(-table.success[~held_out].mean(0), kind="stable")[:most]
         for model in best[np.argsort(table.usd[~held_out][:, best].mean(0))]:
             usd[held_out] += unsolved * table.usd[held_out, model]
-            seconds[held_out] += unsolved * table.seconds[held_out, model]
+            seconds[held_out] += np.where(unsolved, unsolved * table.seconds[held_out, model], 0.0)
             unsolved = unsolved * (1 - table.success[held_out, model])
         success[held_out] = 1 - unsolved
     return Chosen(success, usd, seconds)
@@ -209,7 +218,7 @@ def _standing(name: str, one: Chosen, best: Chosen) -> ReplayedLine:
         name,
         (accuracy[0], max(0.0, accuracy[1]), min(1.0, accuracy[2])),
         _mean(one.usd),
-        float(one.seconds.mean()),
+        _known(one.seconds),
         (gain[0] - 1, gain[1] - 1, gain[2] - 1),
         (1 - left[0], 1 - left[2], 1 - left[1]),
     )
@@ -221,6 +230,8 @@ def _mean(values: Numbers, *, outcomes: bool = False) -> tuple[float, float, flo
 
 
 def _ratio(tops: Numbers, bottoms: Numbers) -> tuple[float, float, float]:
+    if not bottoms.any():
+        return (float("nan"),) * 3
     found = ratio_interval(tops.tolist(), bottoms.tolist())
     return float(tops.mean() / bottoms.mean()), found.low, found.high
 

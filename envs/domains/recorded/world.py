@@ -123,6 +123,11 @@ class RecordedRuns:
         places = self._at[self.tasks[task], self.models.index(model)]
         return [self._run(at, number, model, sheet) for number, at in enumerate(places, 1)]
 
+    def seconds(self, task: str, model: str) -> Sequence[float]:
+        """How long each of these took; nan where it is not known, for which an episode takes none."""
+        places = self._at[self.tasks[task], self.models.index(model)]
+        return [float(self._rows.measures["seconds"][at]) for at in places]
+
     def _run(self, at: int, number: int, model: str, sheet: PriceSheet) -> RecordedAttempt:
         know = {name: column[at] for name, column in self._rows.measures.items()}
         seconds = float(know["seconds"]) if np.isfinite(know["seconds"]) else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,38 @@ def test_one_model_again_is_told_from_a_choice_of_models() -> None:
     assert again.usd == pytest.approx(np.full(20, 0.1 * (1 + 3 / 4 + 1 / 2 + 1 / 4)))
     assert cascade.success == pytest.approx(np.full(20, 0.25))
     assert cascade.usd == pytest.approx(np.full(20, 0.1 + 0.75 * 0.2))
+
+
+def replayed(folder: Path, sheet: dict[str, object], seconds: dict[str, object]) -> list[list[str]]:
+    """The table's cells, of 20 tasks that `weak` is right on one of two of and `strong` on all."""
+    rows = "".join(
+        f"t{task},{model},{run},{model == 'strong' or task % 2 == 0},{'' if run else seconds[model]},100,100\n"
+        for task in range(20) for model in ("weak", "strong") for run in range(2)
+    )  # fmt: skip
+    (folder / "rows.csv").write_text("task,model,run,success,seconds,input,output\n" + rows)
+    told = {"id": "mine", "date": "2026-01-01", "source": "made up", "prices": {"qwen3-8b": {"free": "own"}, **sheet}}
+    (folder / "sheet.json").write_text(json.dumps(told))
+    words = [str(folder / "rows.csv"), "--prices", str(folder / "sheet.json"), "--out", str(folder / "out.md")]
+    assert recorded.replay(words) == 0
+    return [line.strip("| ").split(" | ") for line in (folder / "out.md").read_text().splitlines()[5:]]
+
+
+def test_models_that_cost_nothing_are_chosen_by_their_success(tmp_path: Path) -> None:
+    free = {"free": "own GPU"}
+    cells = {line[0]: line[1:] for line in replayed(tmp_path, {"weak": free, "strong": free}, {"weak": 2, "strong": 8})}
+    assert cells["skillbook"] == cells["strong"]
+    assert cells["strong"][0].startswith("100.0%")
+    assert cells["strong"][2:] == ["8", "+0% (+0% to +0%)", "-"]
+
+
+def test_seconds_that_nobody_measured_are_not_known_and_not_0(tmp_path: Path) -> None:
+    paid = {"usd_per_mtok": {"input": 1, "output": 1}}
+    more = {"usd_per_mtok": {"input": 2, "output": 2}}
+    lines = replayed(tmp_path, {"weak": paid, "strong": more}, {"weak": 2, "strong": ""})
+    seconds = {line[0]: line[3] for line in lines}
+    assert seconds["cheapest"] == "2"  # of the runs that say it
+    assert seconds["strong"] == "not known"
+    assert seconds["cascade, with a check after each run"] == "2"  # of the tasks that only `weak` was sent to
 
 
 def test_nobody_learns_from_the_task_that_it_is_held_to(table: replayed_routing.Table) -> None:
