@@ -76,17 +76,6 @@ class Outcomes:
         """Each family once, in order of its first task."""
         return tuple(dict.fromkeys(self.families))
 
-    @property
-    def family(self) -> NDArray[np.int32]:
-        """The number of each row's family in `family_names`."""
-        number = {name: at for at, name in enumerate(self.family_names)}
-        of_task = np.array([number[name] for name in self.families], np.int32)
-        return of_task[self.task]
-
-    def known(self, measure: str) -> bool:
-        """Whether any row knows it."""
-        return bool(np.isfinite(self.measures[measure]).any())
-
     def where_rows(self, keep: NDArray[np.bool_]) -> Outcomes:
         """The rows that are kept; tasks and models keep their numbers."""
         kept = {name: column[keep] for name, column in self.measures.items()}
@@ -99,32 +88,17 @@ class Outcomes:
             measures=kept,
         )
 
-    def only(self, models: Sequence[str] = (), tasks: Collection[str] | None = None) -> Outcomes:
-        """The rows of some models and tasks, numbered anew. Raises ConfigError for a name that is not there."""
+    def only(self, models: Sequence[str] = ()) -> Outcomes:
+        """The rows of some models, which are numbered anew. Raises ConfigError for a name that is not there."""
         for name in models:
             one_of("model", name, self.models, f"{self.where}: ")
         chosen = tuple(models) or self.models
-        kept_tasks = [at for at, name in enumerate(self.tasks) if tasks is None or name in tasks]
-        new_model = _renumbered(len(self.models), [self.models.index(name) for name in chosen])
-        new_task = _renumbered(len(self.tasks), kept_tasks)
-        made = self.where_rows((new_model[self.model] >= 0) & (new_task[self.task] >= 0))
+        number = np.full(len(self.models), -1, np.int32)
+        number[[self.models.index(name) for name in chosen]] = np.arange(len(chosen), dtype=np.int32)
+        made = self.where_rows(number[self.model] >= 0)
         if not len(made):
-            raise ConfigError(f"{self.where}: no row is left of {len(self)} after the choice of models and tasks")
-        return replace(
-            made,
-            tasks=tuple(self.tasks[at] for at in kept_tasks),
-            families=tuple(self.families[at] for at in kept_tasks),
-            models=chosen,
-            texts={name: text for name, text in self.texts.items() if tasks is None or name in tasks},
-            task=new_task[made.task],
-            model=new_model[made.model],
-        )
-
-
-def _renumbered(count: int, chosen: Sequence[int]) -> NDArray[np.int32]:
-    numbers = np.full(count, -1, np.int32)
-    numbers[list(chosen)] = np.arange(len(chosen), dtype=np.int32)
-    return numbers
+            raise ConfigError(f"{self.where}: no row is left of {len(self)} after the choice of models")
+        return replace(made, models=chosen, model=number[made.model])
 
 
 class OutcomesBuilder:
@@ -292,19 +266,24 @@ def read_table(
     """The outcomes of a file. `reasoning_apart` are models whose servers leave reasoning out of `all_output`, as xAI's
     do. Raises ConfigError that names the row and says what was expected."""
     path = Path(path)
-    made = OutcomesBuilder(str(path))
-    names: dict[str, str] | None = None
+    made, chosen = OutcomesBuilder(str(path)), columns or {}
+    for name in chosen:
+        one_of("outcome column", name, NAMES, f"{path}: ")
+    named: dict[tuple[str, ...], dict[str, str]] = {}  # by the columns of a row: lines of JSON may differ in them
     for number, row in enumerate(_rows(path), 1):
         where = f"{path}, row {number}"
-        if names is None:
-            names = _named(row, columns or {}, str(path))
+        if (names := named.get(tuple(row))) is None:
+            names = named[tuple(row)] = _named(row, chosen, where if named else str(path))
         told: dict[str, Any] = {name: row.get(column) for name, column in names.items()}
         if _text(told.get("model")) in reasoning_apart:
             told["output"] = told.pop("all_output", told.get("output"))
         texts = {name: _text(told.pop(name, None)) for name in ("task", "model", "family", "text")}
         _in_our_units(told, where)
         made.add(**texts, success=told.pop("success", None), **told)
-    return made.made()
+    table, there = made.made(), dict.fromkeys(column for columns_of in named for column in columns_of)
+    for column in chosen.values():
+        one_of("column", column, there, f"{path}: ")
+    return table
 
 
 def _text(value: object) -> str:
@@ -335,13 +314,12 @@ def _in_our_units(told: dict[str, Any], where: str) -> None:
 
 
 def _named(row: Mapping[str, Any], chosen: Mapping[str, str], where: str) -> dict[str, str]:
-    """What each of our names is called in this file."""
-    for name, column in chosen.items():
-        one_of("outcome column", name, NAMES, f"{where}: ")
-        one_of("column", column, row, f"{where}: ")
-    guessed = {name: next((g for g in guesses if g in row), "") for name, guesses in NAMES.items()}
-    names = {**{name: column for name, column in guessed.items() if column}, **chosen}
+    """What each of our names is called in this row."""
+    guessed = {name: guess for name, guesses in NAMES.items() for guess in reversed(guesses) if guess in row}
+    names = {name: column for name, column in {**guessed, **chosen}.items() if column in row}
     for name in NEEDED:
+        if name in chosen:
+            one_of("column", chosen[name], row, f"{where}: ")
         if name not in names:
             raise ConfigError(
                 f"{where} has no column for {name} (its columns: {', '.join(map(str, row))}); name it, such as "

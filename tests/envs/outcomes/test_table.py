@@ -47,7 +47,6 @@ def test_what_is_not_said_is_unknown(unknown: object) -> None:
     table = built({"success": unknown, "seconds": unknown, "usd": unknown})
     assert math.isnan(table.success[0])
     assert all(math.isnan(column[0]) for column in table.measures.values())
-    assert not table.known("usd")
 
 
 def test_dollars_of_0_are_unknown_and_counted() -> None:
@@ -78,14 +77,16 @@ def test_a_wrong_value_is_refused_with_its_row(told: dict[str, Any], said: str) 
     assert said in str(refused.value)
 
 
-def test_a_choice_of_models_and_tasks() -> None:
+def test_a_choice_of_models() -> None:
     table = built({"task": "a", "text": "A?"}, {"task": "b", "model": "n"}, {"task": "c", "model": "n", "success": 0})
-    kept = table.only(["n"], {"b", "c"})
-    assert (kept.tasks, kept.models, [*kept.success], kept.texts) == (("b", "c"), ("n",), [1, 0], {})
+    kept = table.only(["n"])
+    assert (kept.tasks, kept.models, [*kept.task], [*kept.success]) == (("a", "b", "c"), ("n",), [1, 2], [1, 0])
+    turned = table.only(["n", "m"])
+    assert [turned.models[number] for number in turned.model] == ["m", "n", "n"]
     with pytest.raises(ConfigError, match="no model 'o'"):
         table.only(["o"])
-    with pytest.raises(ConfigError, match="no row is left of 3"):
-        table.only(["m"], {"b"})
+    with pytest.raises(ConfigError, match="no row is left of 2"):
+        table.where_rows(table.model == 1).only(["m"])
 
 
 HEAD = "task,family,model,run,success,seconds,input,output,reasoning,usd\n"
@@ -122,6 +123,26 @@ def test_tabs_and_json_lines_say_the_same(tmp_path: Path) -> None:
     tabs = table(tmp_path / "a.tsv", "task_id\tmodel\tresolved\tcost_usd\tquestion\na\tm\tTrue\t2\tA?\n")
     for read in (lines, tabs):
         assert (read.tasks, read.texts, read.success[0], read.measures["usd"][0]) == (("a",), {"a": "A?"}, 1, 2)
+
+
+def test_lines_of_json_may_differ_in_what_they_say(tmp_path: Path) -> None:
+    rows = [
+        {"task": "a", "model": "m", "success": True},
+        {"task": "b", "model": "m", "success": True, "seconds": 4, "usd": 0.1, "cost": 3},
+        {"task_id": "c", "model": "m", "resolved": False, "latency_ms": 5000},
+    ]
+    path, lines = tmp_path / "a.jsonl", [json.dumps(row) + "\n" for row in rows]
+    for order in (lines, lines[::-1]):
+        read = table(path, "".join(order))
+        known = {read.tasks[at]: float(read.measures["seconds"][row]) for row, at in enumerate(read.task)}
+        assert (math.isnan(known.pop("a")), known) == (True, {"b": 4, "c": 5})
+    assert table(path, "".join(lines), columns={"usd": "cost"}).measures["usd"][1] == 3
+    with pytest.raises(ConfigError, match=r"a\.jsonl: no column 'costs'; valid: cost, latency_ms, .*'cost'"):
+        table(path, "".join(lines), columns={"usd": "costs"})
+    with pytest.raises(ConfigError, match=r"a\.jsonl, row 2 has no column for success"):
+        table(path, lines[0] + '{"task": "b", "model": "m"}\n')
+    with pytest.raises(ConfigError, match=r"a\.jsonl, row 2: no column 'gut'"):
+        table(path, '{"task": "b", "model": "m", "gut": 1}\n' + lines[0], columns={"success": "gut"})
 
 
 def test_gzip_whole_and_cut_short(tmp_path: Path) -> None:
