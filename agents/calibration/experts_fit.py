@@ -81,11 +81,18 @@ class ExpertsFit:
 
 
 def fit(rows: Outcomes, draws: int = DRAWS) -> ExpertsFit:
-    """Fit rows. Raises ConfigError where they are of one model alone, or nothing is graded."""
+    """Fit rows. A model none of whose rows is graded is left out. Raises ConfigError where one model alone is left, or
+    nothing is graded."""
+    graded = np.unique(rows.model[np.isfinite(rows.success)])
+    if 0 < len(graded) < len(rows.models):
+        kept = rows.only([rows.models[at] for at in graded])
+        names = ", ".join(sorted({*rows.models} - {*kept.models}))
+        told = {f"models of which no row is graded: {names}": len(rows.models) - len(graded)}
+        rows = replace(kept, left_out={**rows.left_out, **told})
     if len(rows.models) < 2:
         raise ConfigError(
-            f"{rows.where}: all rows are of {rows.models[0]!r}; what models share (difficulty) and what each has for "
-            "itself (skill) can be told apart from two models on"
+            f"{rows.where}: all graded rows are of {rows.models[0]!r}; what models share (difficulty) and what each "
+            "has for itself (skill) can be told apart from two models on"
         )
     counts = Counts.of(rows)
     success = fit_success(counts)

@@ -50,15 +50,16 @@ def _of_successes(counts: Counts) -> dict[str, float]:
 
 
 def _of_models(counts: Counts, mean: Numbers) -> dict[str, float]:
-    of_model = np.nanmean(mean, axis=0)
-    best = int(np.argmax(of_model))
+    of_model = _of_known(mean, 0)
+    best = int(np.nanargmax(of_model))  # of some tasks, nothing of a model may be graded
     rate = counts.by_family(counts.right) / np.maximum(counts.by_family(counts.runs), 1)
     fails = 1 - np.where(np.isfinite(mean), mean, 0.0)
+    of_task = np.where(np.isfinite(mean), mean, -1).max(axis=1)
     alone = 1 - rate[counts.family]
     made = {
         "best single model": float(of_model[best]),
         "weakest model": float(np.nanmin(of_model)),
-        "task oracle: best model of each task": float(np.nanmax(np.where(np.isfinite(mean), mean, -1), axis=1).mean()),
+        "task oracle: best model of each task": float(of_task[of_task >= 0].mean()),
         "at least one of all models right, one run each": float((1 - fails.prod(axis=1)).mean()),
         "the same, if they failed independently": float((1 - alone.prod(axis=1)).mean()),
     }
@@ -70,6 +71,13 @@ def _of_models(counts: Counts, mean: Numbers) -> dict[str, float]:
     return made
 
 
+def _of_known(mean: Numbers, axis: int) -> Numbers:
+    """Means of what is known; nan where nothing is."""
+    known = np.isfinite(mean)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(known, mean, 0.0).sum(axis) / known.sum(axis))
+
+
 def _of_variance(counts: Counts, mean: Numbers, many: NDArray[np.bool_]) -> dict[str, float]:
     """Shares of the variance of success: of runs of one model on one task, of tasks, of models, and the rest."""
     whole = counts.right.sum() / counts.runs.sum()
@@ -78,8 +86,7 @@ def _of_variance(counts: Counts, mean: Numbers, many: NDArray[np.bool_]) -> dict
         return {}
     n = counts.runs[many]
     run = float(((counts.squares[many] - counts.right[many] ** 2 / n) / (n - 1)).mean())
-    task = float(np.nanvar(np.nanmean(mean, axis=1)))
-    model = float(np.nanvar(np.nanmean(mean, axis=0)))
+    task, model = (float(np.nanvar(_of_known(mean, axis))) for axis in (1, 0))
     return {
         "share of variance: runs": run / total,
         "share of variance: tasks": task / total,

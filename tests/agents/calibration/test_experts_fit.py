@@ -123,6 +123,20 @@ def test_warnings_say_what_the_rows_cannot(tmp_path: Path) -> None:
     assert "Warning: only 36 graded rows" in goodness.page(made, simulations=3)
 
 
+def test_a_model_of_which_nothing_is_graded_is_left_out_and_said() -> None:
+    made = OutcomesBuilder("here")
+    for task in range(40):
+        for model, right in (("nobody knows", None), ("weak", task % 4 == 0), ("strong", task % 4 > 0)):
+            made.add(f"t{task}", model, None if task == 0 else right, seconds=1 + task)
+    found = fit(made.made(), draws=2)
+    assert found.rows.models == ("weak", "strong")
+    assert "left out: 1 models of which no row is graded: nobody knows" in found.warnings
+    assert not [sentence for sentence in found.warnings if sentence.startswith("never right")]
+    told = facts(made.made())
+    assert told["best single model"] == pytest.approx(30 / 39)
+    assert told["task oracle: best model of each task"] == 1.0  # of the tasks that are graded
+
+
 def test_the_file_has_numbers_with_intervals_and_no_row(rows: Outcomes) -> None:
     told = as_json(fit(rows, draws=5))
     assert set(told["shared"]) == set(shared(fit(rows, draws=2)))
@@ -131,7 +145,9 @@ def test_the_file_has_numbers_with_intervals_and_no_row(rows: Outcomes) -> None:
     assert "task 1" not in json.dumps(told)
 
 
-@pytest.mark.parametrize(("models", "success", "says"), [(1, True, "all rows are of 'model 0'"), (2, None, "no row")])
+@pytest.mark.parametrize(
+    ("models", "success", "says"), [(1, True, "all graded rows are of 'model 0'"), (2, None, "no row")]
+)
 def test_rows_that_nothing_can_be_fitted_to_are_refused(models: int, success: bool | None, says: str) -> None:
     made = OutcomesBuilder("few")
     for model in range(models):
