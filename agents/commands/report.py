@@ -46,8 +46,9 @@ class ReportOptions:
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of `toolorchestra train` and `toolorchestra evaluate --out`, or files that RecordTrajectories wrote."""
     out: Path | None = None
-    """The page's file. Several runs of training, or several evaluations, are then beside each other, to choose among.
-    Without it each run gets a page.html in its folder, or beside its file."""
+    """The page's file. Several runs of training, or several evaluations, are then beside each other, to choose among;
+    a file of RecordTrajectories has a page of its own. Without it each run gets a page.html in its folder, or a page
+    beside its file."""
     stages: bool = False
     """Say what each stage of training brought, on held-out tasks of the runs."""
     tasks: int = 100

@@ -358,14 +358,23 @@ def chosen_trajectories(path: Path, lines: Mapping[RowKey, int]) -> Iterator[tup
     return ((key, line) for key, number, line in keyed_trajectories(path) if lines.get(key) == number)
 
 
+def chosen_by(line: Mapping[str, Any], row: EvaluationRow | None, place: int) -> tuple[bool, int]:
+    """What a row's trajectory is chosen by among several tries, of which it is the greatest: whether it has the row's
+    bill, then how late it stands."""
+    try:
+        bill = sum(charge.get("nano_usd") or 0 for charge in line["charges"])
+    except (TypeError, LookupError, AttributeError):  # a line that is no trajectory has none
+        bill = None
+    return row is not None and bill == row.nano_usd, place
+
+
 def lines_of_rows(path: Path, rows: Mapping[RowKey, EvaluationRow], *, lost: bool = False) -> dict[RowKey, int]:
     """The line of each row's trajectory: of several tries the last with the row's bill, else the last. Unless they may
     be `lost`, one must be there for each row that has a bill."""
     found: dict[RowKey, tuple[bool, int]] = {}
     for key, number, line in keyed_trajectories(path):
         if key in rows:
-            same = sum(charge.get("nano_usd") or 0 for charge in line["charges"]) == rows[key].nano_usd
-            found[key] = max(found.get(key, (False, 0)), (same, number))
+            found[key] = max(found.get(key, (False, 0)), chosen_by(line, rows[key], number))
     lacking = [key for key, row in rows.items() if key not in found and row.nano_usd]
     if lacking and not lost:
         raise ConfigError(

@@ -75,6 +75,14 @@ def write_page(run: Path, out: Path | None = None) -> PageWritten:
 def write_page_of_runs(runs: Sequence[Path], out: Path) -> PageWritten:
     """One page of several training runs, or of several evaluations: their policies beside each other."""
     evaluated = [(run / ROWS).is_file() for run in runs]
+    for run, rows in zip(runs, evaluated, strict=True):
+        if run.is_file():
+            raise ConfigError(
+                f"{str(run)!r} is a file of trajectories, which has a page of its own: name each alone",
+                command_line="leave --out away, or name one file",
+            )
+        if not rows and not is_training(run):
+            raise _no_run(run)
     if any(evaluated) and not all(evaluated):
         raise ConfigError("one page is of runs of training, or of evaluations: name one kind alone")
     if len({run.resolve().name for run in runs}) < len(runs):
@@ -90,7 +98,11 @@ def read_run(path: Path) -> ShownRun:
         return read_evaluation(path)
     if is_training(path):
         return read_training([path])
-    raise ConfigError(
+    raise _no_run(path)
+
+
+def _no_run(path: Path) -> ConfigError:
+    return ConfigError(
         f"no run at {str(path)!r}; name a folder of `toolorchestra evaluate --out` or of `toolorchestra train`, or a "
         "file of RecordTrajectories"
     )

@@ -18,11 +18,14 @@ from toolorchestra.agents.evaluation.rows import (
     RETRIED,
     TRAJECTORIES,
     EvaluationRow,
+    RowKey,
     Status,
     grouped,
+    latest,
     read_rows,
     simulated_in,
 )
+from toolorchestra.agents.evaluation.run_files import chosen_by
 from toolorchestra.agents.evaluation.statistics import share_of
 from toolorchestra.agents.evaluation.summary import spread_of, tallies_of
 from toolorchestra.agents.evaluation.summary_tables import number as digits
@@ -77,22 +80,21 @@ def _with_preferences(run: ShownRun) -> ShownRun:
 
 def read_evaluation(path: Path) -> ShownRun:
     """A folder of an evaluation."""
-    rows = list({json.dumps(row.key): row for row in read_rows(path)}.values())  # of one played again, the last
-    file = path / TRAJECTORIES
-    offsets: dict[str, int] = {}
+    rows, file = {row.key: row for row in latest(read_rows(path))}, path / TRAJECTORIES
+    tries: dict[tuple[Any, ...], tuple[bool, int]] = {}
     broken: list[int] = []
     for number, offset, line in lines_of(file):
         key = _key(line)
         if key is None:
             broken.append(number)
         else:
-            offsets[json.dumps(key)] = offset  # of a trial that was begun again, the last
-    found = [(row, offsets.pop(json.dumps(row.key), None)) for row in rows]
-    trials = tuple(ShownTrial(row, None if offset is None else (file, offset)) for row, offset in found)
+            tries[key] = max(tries.get(key, (False, 0)), chosen_by(line, rows.get(key), offset))
+    found = [(row, tries.pop(key, None)) for key, row in rows.items()]
+    trials = tuple(ShownTrial(row, None if chosen is None else (file, chosen[1])) for row, chosen in found)
     missing = sum(trial.at is None for trial in trials)
     notes = [*_broken_note(file, broken)]
     notes += [f"{missing} of {len(rows)} trials have no transcript."] if missing else []
-    notes += [f"{len(offsets)} transcripts belong to no row and are left out."] if offsets else []
+    notes += [f"{len(tries)} transcripts belong to no row and are left out."] if tries else []
     manifest = parsed((path / MANIFEST).read_bytes()) if (path / MANIFEST).is_file() else None
     notes += [f"{MANIFEST} could not be read."] if manifest is None and (path / MANIFEST).is_file() else []
     if isinstance(manifest, Mapping) and manifest.get("simulated") is not True and (unreal := simulated_in(manifest)):
@@ -262,11 +264,10 @@ def _status(line: Mapping[str, Any]) -> tuple[Status, str]:
 
 
 def _plays_set_aside(
-    path: Path, rows: Sequence[EvaluationRow], manifest: Any
+    path: Path, last: Mapping[RowKey, EvaluationRow], manifest: Any
 ) -> tuple[list[tuple[int, EvaluationRow]], list[str]]:
     """The plays of a retried.jsonl, each with its number among its trial's, and sentences on what they cost."""
-    plays = grouped(read_rows(path) if path.is_file() else (), lambda row: json.dumps(row.key))
-    last = {json.dumps(row.key): row for row in rows}
+    plays = grouped(read_rows(path) if path.is_file() else (), lambda row: row.key)
     again, left = ({key: some for key, some in plays.items() if (key in last) == one} for one in (True, False))
     notes = []
     if again:
@@ -286,11 +287,11 @@ def _plays_set_aside(
     return [numbered for some in plays.values() for numbered in enumerate(some, 1)], notes
 
 
-def _count(trials: Mapping[str, Sequence[EvaluationRow]]) -> str:
+def _count(trials: Mapping[RowKey, Sequence[EvaluationRow]]) -> str:
     return "1 trial was" if len(trials) == 1 else f"{len(trials)} trials were"
 
 
-def _paid(trials: Mapping[str, Sequence[EvaluationRow]]) -> str:
+def _paid(trials: Mapping[RowKey, Sequence[EvaluationRow]]) -> str:
     return _cents(sum(row.nano_usd for some in trials.values() for row in some))
 
 

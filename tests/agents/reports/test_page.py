@@ -155,6 +155,11 @@ def test_a_trial_that_was_played_again_is_shown_once(run: Path, tmp_path: Path) 
     (index,) = parts(write_page(place).file, "index")
     assert [trial["turns"] for trial in index["trials"]].count(77) == 1
     assert len(index["trials"]) == 24
+    shown = transcripts(place / "page.html")
+    with (place / TRAJECTORIES).open("a") as file:  # a try that has another bill is not the row's
+        file.write(json.dumps({**shown[0], "charges": []}) + "\n")
+    write_page(place)
+    assert transcripts(place / "page.html") == shown
 
 
 def test_no_text_of_a_stranger_is_part_of_the_html(run: Path, tmp_path: Path) -> None:
@@ -213,6 +218,12 @@ def test_the_command_says_what_it_wrote(run: Path, tmp_path: Path, capsys: pytes
         assert report.main(wrong) == 2
         assert capsys.readouterr().err.startswith("error: ")
     path = record(tmp_path / "mine.html", "HLE-v0", "cheapest", [1])
+    for other, told in ((tmp_path / "none", "no run at "), (path, "is a file of trajectories, which has a page of")):
+        assert report.main([str(run), str(other), "--out", str(tmp_path / "both.html")]) == 2
+        assert told in capsys.readouterr().err
+        assert report.main([str(other), str(other), "--out", str(tmp_path / "both.html")]) == 2
+        assert told in capsys.readouterr().err
+    assert not (tmp_path / "both.html").exists()
     assert report.main([str(path)]) == 2
     assert capsys.readouterr().err.endswith("; name another file, out=FILE. On the command line: --out FILE\n")
 
