@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from toolorchestra.agents.evaluation.statistics import TaskTally, share_of, task
 from toolorchestra.agents.evaluation.summary import summarise
 from toolorchestra.agents.evaluation.summary_tables import as_text
 from toolorchestra.agents.policies.base import unreal
+from toolorchestra.agents.policies.knn_and_skillbook import FittedPlayer
 from toolorchestra.agents.reports.page import write_page
 from toolorchestra.envs.base.errors import ConfigError, Outage, one_line, spelled
 from toolorchestra.envs.base.files import held, write_json
@@ -67,7 +69,8 @@ def evaluated(given: EvaluateOptions) -> tuple[int, dict[str, Any]]:
             return _played(given, folder, contests, backing, cap)
     finally:
         for contest in contests:
-            _close(contest)
+            if not contest.closed:
+                asyncio.run(_close(contest))
         if backing is not None:
             backing.close()
 
@@ -75,9 +78,11 @@ def evaluated(given: EvaluateOptions) -> tuple[int, dict[str, Any]]:
 main = partial(command, EvaluateOptions, run, about=__doc__)
 
 
-def _close(contest: Contest) -> None:
+async def _close(contest: Contest) -> None:
     """End what the player holds: of a trained model, its sampler and the memory of that, which the next one needs."""
-    getattr(contest.player, "close", lambda: None)()
+    contest.closed = True
+    if isawaitable(done := getattr(contest.player, "close", lambda: None)()):
+        await done
 
 
 def _played(
@@ -178,22 +183,21 @@ async def _play_all(
                 await evaluation.play(contest, given.at_once, progress.ended)
             finally:
                 progress.close()
-                _close(contest)
+                await _close(contest)
     except (asyncio.CancelledError, Exception) as err:  # noqa: BLE001 - raised again when what has ended is shown
         evaluation.ended_by = KeyboardInterrupt() if isinstance(err, asyncio.CancelledError) else err
 
 
 async def _prepared(contest: Contest, evaluation: EvaluationRun) -> tuple[str, ...]:
     """Have a player learn that learns first; what that cost, in words."""
-    prepare = getattr(contest.player, "prepare", None)
-    if prepare is None:
+    if not isinstance(contest.player, FittedPlayer):
         return ()
     cell = (contest.env, contest.split, contest.policy)
     before = evaluation.learning.get(cell, 0)
-    contest.player.book = lambda nano_usd: evaluation.add_learning(cell, nano_usd)  # type: ignore[attr-defined]
+    contest.player.book = lambda nano_usd: evaluation.add_learning(cell, nano_usd)
     JOURNAL.set(evaluation.journal)
     try:
-        fit = await prepare()
+        fit = await contest.player.prepare()
     finally:
         evaluation.learnt_enough()
     paid = evaluation.learning.get(cell, 0) - before

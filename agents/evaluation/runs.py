@@ -63,6 +63,8 @@ class Contest:
     made: EpisodeFactory
     player: Player
     trials: Sequence[Trial]
+    closed: bool = False
+    """Whether what its player holds has been ended."""
 
     @property
     def cell(self) -> Cell:

@@ -3,6 +3,7 @@ something is missing."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import random
@@ -10,6 +11,7 @@ import re
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -23,9 +25,11 @@ from toolorchestra.agents.commands.evaluate import EvaluationProgress
 from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions
 from toolorchestra.agents.evaluation.rows import read_rows
 from toolorchestra.agents.evaluation.trials import tasks_of
+from toolorchestra.agents.policies.base import Move
 from toolorchestra.agents.policies.players import FORMS
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.frames.source import FramesSource
+from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.registration import register
 
@@ -270,6 +274,35 @@ def test_an_interrupt_shows_what_was_played_before_it(real: list[str], policy: s
     assert err == "stopped\n"
     known = int(table(out, "Tests/Interrupted-v0 train")[policy][2])
     assert 10 < known < 40
+
+
+class OwnPlayer:
+    """A player with what a name of this package's own has under other meanings."""
+
+    name, simulated = "own", True
+    closed: ClassVar[list[str]] = []
+
+    def prepare(self) -> None:
+        raise AssertionError("nobody calls it")
+
+    async def move(self, episode: Episode) -> Move:
+        assert "close" not in self.closed
+        return Move("<answer>7</answer>", None)
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+        self.closed.append("close")
+
+
+def own_player(name: str, factory: Any, seed: int, options: Any) -> OwnPlayer:
+    return OwnPlayer()
+
+
+@pytest.mark.parametrize("more", [[], ["--estimate"]])
+def test_a_player_of_ones_own_learns_nothing_and_is_closed_once(more: list[str]) -> None:
+    OwnPlayer.closed.clear()
+    assert evaluate.main([*HLE, "--tasks", "3", "--policy", f"{__name__}:own_player", *more]) == 0
+    assert OwnPlayer.closed == ["close"]
 
 
 def test_an_environment_that_takes_no_backends_is_not_played_over_real_ones(capsys: Capture) -> None:
