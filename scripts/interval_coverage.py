@@ -28,7 +28,7 @@ from toolorchestra.agents.evaluation.statistics import (
 
 TASKS = (20, 40, 100)
 FEW = (2, 3, 4, 6, 10)
-OF_FEW = ("points", "points, 4 trials a task")
+OF_FEW = ("points", "points, 4 trials a task", "¢, min", "¢/solved", "reward")
 """Figures whose intervals are made otherwise where tasks are few."""
 SPREAD = 0.8
 """Deviation of the logarithm of a bill."""

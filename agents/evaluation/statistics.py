@@ -24,8 +24,8 @@ DRAWS = 2000
 LEAST_ERROR = 0.6
 """The least standard error of a draw, as a share of that of all tasks: tasks that are drawn alike have none."""
 FEW_TASKS = 20
-"""Below so many tasks their correlation is taken lower than it was seen. From here on intervals hold the truth as it
-is, and figures of so many tasks are published."""
+"""Below so many tasks their correlation is taken lower than it was seen, and an interval of a mean is no narrower than
+Student's. From here on intervals hold the truth as it is, and figures of so many tasks are published."""
 SEED = 20_251_121
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -188,7 +188,7 @@ def mean_interval(
         return None
     centre, error = _mean_and_error(column)
     tail = 0.025 if outcomes else max(0.0125, NormalDist().cdf(-math.sqrt(n / (n - 1)) * student(n - 1)))
-    low, high = _pivots(column, tail / of) if error else (0.0, 0.0)
+    low, high = _pivots(column, tail / of, quantile_of(of)) if error else (0.0, 0.0)
     least = 0.0 if never_below_0 else -math.inf
     return Interval(max(least, centre - high * error), centre - low * error)
 
@@ -203,7 +203,7 @@ def ratio_interval(tops: Sequence[float], bottoms: Sequence[float]) -> Interval:
     apart = above - ratio * below
     if np.ptp(apart) <= 1e-12 * float(np.abs(above).max()):
         return Interval(ratio, ratio) if len(tops) > 1 else Interval(-math.inf, math.inf)
-    low, high = _pivots(apart, 0.025)
+    low, high = _pivots(apart, 0.025, Z)
     least = 0.0 if float(above.min()) >= 0 else -math.inf
     lower = [one for one in _fieller(above, below, high) if one < ratio]
     upper = [one for one in _fieller(above, below, low) if one > ratio]
@@ -224,9 +224,10 @@ def _mean_and_error(values: Array) -> tuple[float, float]:
     return centre, error if error > 1e-12 * abs(centre) else 0.0
 
 
-def _pivots(values: Array, tail: float) -> tuple[float, float]:
+def _pivots(values: Array, tail: float, z: float) -> tuple[float, float]:
     """How many of its own standard errors the mean of as many tasks, drawn with replacement, is from that of all: the
-    values below and above which the share `tail` of the draws is."""
+    values below and above which the share `tail` of the draws is. Few tasks have few such draws: there it is as far at
+    least as Student's quantile, where the normal one is `z`."""
     generator = np.random.default_rng(SEED)
     n, (centre, error) = len(values), _mean_and_error(values)
     found = np.empty(DRAWS)
@@ -236,15 +237,21 @@ def _pivots(values: Array, tail: float) -> tuple[float, float]:
         drawn = values[generator.integers(0, n, (size, n), dtype=np.int32)]
         errors = np.maximum(drawn.std(axis=1, ddof=1) / math.sqrt(n), LEAST_ERROR * error)
         found[start : start + size] = (drawn.mean(axis=1) - centre) / errors
-    return (
+    low, high = (
         float(np.quantile(found, tail, method="lower")),
         float(np.quantile(found, 1 - tail, method="higher")),
     )
+    if n >= FEW_TASKS:
+        return low, high
+    reach = student(n - 1, z)
+    return min(low, -reach), max(high, reach)
 
 
-def student(freedom: float) -> float:
-    """Quantile of Student's distribution, for 95 %: the expansion in 1 / freedom, which is right to 1 % from 2 on."""
-    z = Z
+def student(freedom: int, z: float = Z) -> float:
+    """Quantile of Student's distribution, where the normal one is `z`, of 95 % when left out. From a freedom of 2 on by
+    the expansion in 1 / freedom, which is right to 1 % there for 95 %."""
+    if freedom == 1:  # of which the expansion falls short; this is exact
+        return math.tan(math.pi * (NormalDist().cdf(z) - 0.5))
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,

@@ -161,8 +161,22 @@ def test_a_ratio_s_interval_is_fieller_s() -> None:
 
 
 def test_students_quantiles() -> None:
+    assert student(1) == pytest.approx(12.706, abs=0.001)
     table = {2: 4.303, 4: 2.776, 10: 2.228, 30: 2.042}  # any table of Student's distribution
     assert all(student(freedom) == pytest.approx(value, rel=0.01) for freedom, value in table.items())
+
+
+def test_a_mean_of_few_tasks_is_known_no_better_than_by_student() -> None:
+    """A bootstrap of two tasks has three means, and held the truth in half of the cases."""
+    for values in ([1.0, 2.0], [1.0, 2.0, 4.0]):
+        centre, error = float(np.mean(values)), float(np.std(values, ddof=1)) / len(values) ** 0.5
+        found, reach = mean_interval(values), student(len(values) - 1) * error - 1e-9
+        assert found is not None
+        assert found.low <= centre - reach < centre + reach <= found.high
+    together = mean_interval([1.0, 2.0], of=5, outcomes=True)
+    assert together is not None
+    assert together.high == pytest.approx(1.5 + 63.657 * 0.5, rel=0.001)
+    assert ratio_interval([1.0, 2.0], [1.0, 1.0]) == Interval(0.0, pytest.approx(1.5 + 12.706 * 0.5, rel=0.001))
 
 
 def test_holm_by_hand() -> None:
