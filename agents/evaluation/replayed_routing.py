@@ -231,7 +231,7 @@ def _mean(values: Numbers, *, outcomes: bool = False) -> tuple[float, float, flo
 
 def _ratio(tops: Numbers, bottoms: Numbers) -> tuple[float, float, float]:
     if not bottoms.any():
-        return (float("nan"),) * 3
+        return np.nan, np.nan, np.nan
     found = ratio_interval(tops.tolist(), bottoms.tolist())
     return float(tops.mean() / bottoms.mean()), found.low, found.high
 

@@ -362,10 +362,10 @@ def chosen_by(line: Mapping[str, Any], row: EvaluationRow | None, place: int) ->
     """What a row's trajectory is chosen by among several tries, of which it is the greatest: whether it has the row's
     bill, then how late it stands."""
     try:
-        bill = sum(charge.get("nano_usd") or 0 for charge in line["charges"])
-    except (TypeError, LookupError, AttributeError):  # a line that is no trajectory has none
-        bill = None
-    return row is not None and bill == row.nano_usd, place
+        same = row is not None and sum(charge.get("nano_usd") or 0 for charge in line["charges"]) == row.nano_usd
+    except (TypeError, LookupError, AttributeError):  # a line that is no trajectory has no bill
+        same = False
+    return same, place
 
 
 def lines_of_rows(path: Path, rows: Mapping[RowKey, EvaluationRow], *, lost: bool = False) -> dict[RowKey, int]:
