@@ -198,11 +198,12 @@ def difference(trained: Sequence[EnvMix], env_id: str, made: EpisodeFactory) -> 
 
 
 def limited(config: TrainConfig, made: EpisodeFactory) -> TrainConfig:
-    """The run's settings with the limits of tokens that an environment had in its mix."""
+    """The run's settings with the limits of tokens that an environment had in its mix, and with it alone: the others
+    may have had higher ones."""
     for mix in config.environments:
         if _source(mix.env_id) is type(made.source):
             tokens, context = mix.max_tokens or config.max_tokens, mix.max_context or config.max_context
-            return replace(config, max_tokens=tokens, max_context=context)
+            return replace(config, environments=(mix,), max_tokens=tokens, max_context=context)
     return config
 
 

@@ -118,8 +118,11 @@ class LocalSampler(Sampler):
         return self.generator.get_state()
 
     def set_random_state(self, state: Tensor) -> None:
-        """Set the state of the generator that draws."""
-        self.generator.set_state(state.cpu())
+        """Set the state of the generator that draws. After one of vLLM's, or of another kind of device, it draws
+        anew."""
+        mine = self.generator.get_state()
+        if (state.dtype, state.shape) == (mine.dtype, mine.shape):
+            self.generator.set_state(state.cpu())
 
     def _forget(self) -> None:
         for row in self._all:

@@ -79,10 +79,12 @@ def checkpoint_player(name: str, factory: EpisodeFactory, seed: int, options: Pl
     """The player of `checkpoint:FOLDER`. The seed is that of sampling, where the sampler is in this process."""
     saved = saved_model(Path(name.removeprefix(PREFIX)))
     config = limited(_as_exported(saved) if saved.exported else config_of(saved.path), factory)
+    sampler = options.sampler or config.model.sampler
     model = replace(
         config.model,
         processes=1,
-        sampler=options.sampler or config.model.sampler,
+        sampler=sampler,
+        cache="auto" if sampler == "local" else config.model.cache,
         device=options.device or config.model.device,
     )
     config = replace(config, model=model)

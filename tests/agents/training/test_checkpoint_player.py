@@ -96,14 +96,31 @@ def test_what_no_longer_fits_is_silence_that_costs_nothing(folder: Path, greedy:
 def test_an_environment_has_the_limits_that_it_had_in_the_mix(tmp_path: Path, made: EpisodeFactory) -> None:
     hle, frames = RUN.environments
     foreign = replace(hle, env_id="Tests/NotHere-v0", max_tokens=1)
+    frames = replace(frames, max_context=200)  # more than the other one has
     config = replace(RUN, environments=(foreign, replace(hle, max_tokens=3, max_context=99), frames))
     engine, _ = build(config)
     checkpoint.save(tmp_path, 0, {"config": as_json(config)}, engine.save)
-    for factory, limits in ((made, (3, 99)), (factory_of("FRAMES-v0", **SHORT), (10, 256))):
+    for factory, limits in ((made, (3, 99)), (factory_of("FRAMES-v0", **SHORT), (10, 200))):
         who = player(f"checkpoint:{tmp_path / 'step-000000'}", factory)
         assert isinstance(who, CheckpointPlayer)
         assert (who._params.max_tokens, who.config.max_context) == limits
         who.close()
+
+
+def test_what_was_trained_with_vllm_plays_by_the_sampler_of_this_process(
+    folder: Path, tmp_path: Path, made: EpisodeFactory
+) -> None:
+    config = replace(RUN, model=replace(RUN.model, sampler="vllm", cache="fp8"))
+
+    def of_vllm(draft: Path) -> None:
+        state = torch.load(folder / "checkpoints" / "step-000000" / "engine.pt", weights_only=True)
+        torch.save({**state, "sampler_rng": torch.tensor([7])}, draft / "engine.pt")  # no generator's state
+
+    path = checkpoint.save(tmp_path, 0, {"config": as_json(config)}, of_vllm)
+    who = player(f"checkpoint:{path}", made, 1, PlayerOptions(sampler="local"))
+    assert isinstance(who, CheckpointPlayer)
+    assert (who.config.model.sampler, who.config.model.cache) == ("local", "auto")
+    who.close()
 
 
 def test_which_checkpoint_a_folder_stands_for(folder: Path, tmp_path: Path, made: EpisodeFactory) -> None:
