@@ -68,7 +68,8 @@ def _lines(step: int, place: int, group: Group, batch: TrainingBatch, config: Tr
     for number, rollout in enumerate(group.trajectories):
         if rollout.record is None:
             continue
-        reward, advantage, measure = rewards[number], given[number], rollout.measure
+        reward, measure = rewards[number], rollout.measure
+        advantage = given[number] or None  # of no turn, where the first one ran out of context
         training = {
             **shared,
             "rollout": number,

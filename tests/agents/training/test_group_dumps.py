@@ -18,7 +18,16 @@ from tests.agents.training.trained_models import kept, same
 from toolorchestra.agents.configuration import environments
 from toolorchestra.agents.configuration.environments import chosen_tasks
 from toolorchestra.agents.reports.page_data import recorded_row
-from toolorchestra.agents.rollouts.grpo import AdvantageParams, Grpo, Measure, RewardBreakdown, TrainingBatch
+from toolorchestra.agents.rollouts.grpo import (
+    AdvantageParams,
+    Group,
+    Grpo,
+    Measure,
+    RewardBreakdown,
+    TokenSequence,
+    TrainingBatch,
+    training_batch,
+)
 from toolorchestra.agents.rollouts.rollout import RolloutParams
 from toolorchestra.agents.training import group_dumps, training_run
 from toolorchestra.agents.training.group_dumps import ROLLOUTS, why_left_out, write
@@ -145,6 +154,19 @@ def test_a_rollout_that_is_full_counts_as_not_solved_as_it_does_in_training(tmp_
     run(tmp_path, replace(UNTAUGHT, max_context=UNTAUGHT.max_tokens + 1))
     row = recorded_row(lines(tmp_path)[0], Counter())
     assert (row.status, row.right, row.truncated_by) == ("ended", 0.0, "context")
+
+
+def test_a_rollout_without_one_sampled_turn_is_dumped_too(tmp_path: Path) -> None:
+    """Where what ran out of context counts, in its first turn."""
+    params = AdvantageParams(count_context_cuts=True)
+    right, cut = group_of(measure(), measure(0.0, context_cut=True)).trajectories
+    nothing = TokenSequence([7, 8], [0.0, 0.0], [False, False])
+    group = Group([replace(right, record={}), replace(cut, record={}, sequences=[nothing])])
+    batch = training_batch([group], Grpo(params))
+    write(tmp_path, 0, [group], batch, replace(DUMPED, advantage=params), str)
+    told = [line["training"] for line in read(tmp_path / ROLLOUTS)]
+    assert [one["advantage"] is None for one in told] == [False, True]
+    assert [one["left_out"] for one in told] == ["", "it ran into a limit"]
 
 
 # -- the file ----------------------------------------------------------------------------------------------------------
