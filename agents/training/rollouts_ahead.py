@@ -27,6 +27,7 @@ from toolorchestra.agents.evaluation.heldout import baseline_measures
 from toolorchestra.agents.rollouts.grpo import Group
 from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts, siblings
 from toolorchestra.agents.rollouts.time_split import TimeSplit
+from toolorchestra.envs.money.journal import require_money
 from toolorchestra.envs.runtime.invoke import Gates
 
 
@@ -216,10 +217,12 @@ class RolloutsAhead:
         return time.monotonic() - began
 
     def take(self, step: int) -> TakenGroups:
-        """The groups that this step learns from, waiting until there are enough."""
+        """The groups that this step learns from, waiting until there are enough. Where the spend cap is used up none
+        counts as taken."""
         began = time.monotonic()
         played = self._thread.wait(self._take(step))
         waited = time.monotonic() - began
+        require_money()
         for number in played:
             self.numbers.take(number)
         groups = list(played.values())

@@ -28,7 +28,10 @@ from toolorchestra.agents.training.rollouts_ahead import RolloutsAhead, TurnGate
 from toolorchestra.agents.training.step_log import far_from_sampler
 from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, SpendCapReached
+from toolorchestra.envs.money.journal import JOURNAL, SpendJournal
+from toolorchestra.envs.money.prices import NANO
+from toolorchestra.envs.money.spend_cap import SpendCap
 
 EVEN = EnvMix(ENV_ID, 1.0, {"max_turns": 2, "preference": "accurate"}, validation="test")
 AHEAD = replace(
@@ -158,6 +161,20 @@ def test_younger_groups_wait_for_older_ones() -> None:
                     given.result(0.5)
                 ahead.end(*late)
             assert given.result(20) == took
+
+
+def test_what_was_played_last_under_a_cap_that_is_used_up_is_not_taken(ahead: Scripted, tmp_path: Path) -> None:
+    """The step is played again under a higher one."""
+    ahead.end(0, 1, 2)
+    cap = SpendCap(1.0)
+    cap.add(NANO)
+    token = JOURNAL.set(SpendJournal(tmp_path / "paid.jsonl", cap))
+    try:
+        with pytest.raises(SpendCapReached):
+            ahead.take(0)
+    finally:
+        JOURNAL.reset(token)
+    assert ahead.numbers.left(4) == [0, 1, 2, 3]
 
 
 def test_what_breaks_in_a_group_breaks_the_step(ahead: Scripted) -> None:
