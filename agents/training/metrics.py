@@ -18,11 +18,14 @@ class Log:
     """Metrics of a run. After a resume, lines from beyond the checkpoint are dropped first. Rows of the kind "warm" are
     of the supervised start, whose steps have numbers of their own."""
 
-    def __init__(self, folder: Path, step: int, *, warm_steps: int = 0, wandb: bool = False) -> None:
+    def __init__(
+        self, folder: Path, step: int, *, warm_steps: int = 0, evaluated: int = -1, wandb: bool = False
+    ) -> None:
+        """`evaluated`: the step of the last evaluation that the checkpoint knows of."""
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "metrics.jsonl"
-        # An evaluation comes before the checkpoint of its step, but after the one of the warm start.
-        kept = [r for r in read(self.path) if _before(r, step, warm_steps)]
+        done = {"warm": warm_steps, "eval": evaluated + 1}
+        kept = [r for r in read(self.path) if r["step"] < done.get(r["kind"], step)]
         draft = folder / ".metrics.jsonl"
         draft.write_text("".join(json.dumps(row) + "\n" for row in kept))
         draft.replace(self.path)
@@ -48,12 +51,6 @@ class Log:
             self._board.close()
         if self._wandb is not None:
             self._wandb.finish()
-
-
-def _before(row: Mapping[str, Any], step: int, warm_steps: int) -> bool:
-    if row["kind"] == "warm":
-        return bool(row["step"] < warm_steps)
-    return bool(row["step"] < step or (row["step"] == step > 0 and row["kind"] == "eval"))
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

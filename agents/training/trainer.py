@@ -77,8 +77,8 @@ def train(
 def _reinforce(run: TrainingRun) -> None:
     """All steps that are left, or those until the run is to stop."""
     config = run.config
-    if run.step == 0 and not run.stopping:
-        evaluate(run)
+    if not run.stopping and _evaluate_where_due(run) and run.step:
+        run.save()
     if run.ahead:
         run.ahead.publish(run.step)
     progress, stopping = Progress(config.steps, run.step), run.stopping
@@ -86,12 +86,21 @@ def _reinforce(run: TrainingRun) -> None:
         line = take_step(run)
         run.step += 1
         last = run.step == config.steps
-        if run.step % config.evaluate_every == 0 or last:
-            evaluate(run)
+        _evaluate_where_due(run)
         stopping = run.stopping  # looked at once: a step that is the last one is saved
         if run.step % config.save_every == 0 or last or stopping or run.best_step == run.step:
             run.save()
         progress.show(run.step, line, always=last)
+
+
+def _evaluate_where_due(run: TrainingRun) -> bool:
+    """Evaluate before the first step, after the last one and every so many, where that was not done: the spend cap may
+    have been used up in it."""
+    due = run.step % run.config.evaluate_every == 0 or run.step == run.config.steps
+    if due and run.evaluated != run.step:
+        evaluate(run)
+        return True
+    return False
 
 
 def take_step(run: TrainingRun) -> str:
@@ -175,6 +184,7 @@ def evaluate(run: TrainingRun) -> None:
     with run.ahead.paused() if run.ahead else nullcontext(), run.engine.averaged():
         evaluation = run.held_out.evaluate(evaluating)
     require_money()
+    run.evaluated = run.step
     mine, oracle = evaluation.standings[POLICY], evaluation.standings.get("oracle")
     if not mine.tasks:  # unknown weights are no cheaper than others
         run.say(f"held out, step {run.step}: every episode failed, and nothing is known of these weights")

@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 WARM = "warm_start"
 """The folder of the checkpoints within the supervised start. The first one behind it takes their place."""
-KEPT = ("step", "warm", "warm_steps", "best", "best_cents", "best_step", "pace", "skipped")
+KEPT = ("step", "warm", "warm_steps", "evaluated", "best", "best_cents", "best_step", "pace", "skipped")
 """What a checkpoint keeps of a run beside its engine."""
 FREE = frozenset((*("steps", "save_every", "evaluate_every", "evaluation_tasks", "wandb", "dump_every"), "spend_cap"))
 """Settings that may change when a run goes on: what they change comes after, and what was done stays as it is."""
@@ -61,6 +61,8 @@ class TrainingRun:
     """Whether the supervised start is done."""
     warm_steps: int = 0
     """Optimiser steps of the supervised start taken, in all rounds together."""
+    evaluated: int = -1
+    """The step of the last evaluation that was made to its end."""
     best: float = float("-inf")
     """Reward on the validation split, as it was to be expected; of equal ones, the cheaper evaluation is the better."""
     best_cents: float = float("inf")
@@ -112,11 +114,12 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
         _start_from(config, engine, say)
     known: dict[str, Any] = {name: state[name] for name in KEPT if state.get(name) is not None}
     step, warm_steps = known.get("step", 0), known.get("warm_steps", 0)
+    evaluated = known.setdefault("evaluated", step or -1)  # a state of earlier versions has none
     group_dumps.rewind(folder, step)
     held_out = HeldOut(config.environments, config.evaluation_tasks, seed=config.seed)
     for line in held_out.fewer():
         say(line)
-    log = Log(folder, step, warm_steps=warm_steps, wandb=config.wandb)
+    log = Log(folder, step, warm_steps=warm_steps, evaluated=evaluated, wandb=config.wandb)
     params, groups = rollout_params(config), state.get("groups", {"taken_below": step * config.groups})
     rollouts = Rollouts(engine, chat, params)
     if others := config.model.processes - 1:  # behind all that may fail: it starts processes

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.agents.training.even_source import EvenSource
+from tests.agents.training.test_trainer import COLD, run
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.agents.commands.train import main
-from toolorchestra.agents.configuration.config import WarmStart
+from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, WarmStart
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.evaluation.rows import PAID
+from toolorchestra.agents.training.checkpoint import latest, read_state
+from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.spending import episodes_of
-from toolorchestra.envs.money.journal import SpendJournal
-from toolorchestra.envs.money.prices import EXPERT, NANO, Charge
+from toolorchestra.envs.base.errors import SpendCapReached
+from toolorchestra.envs.domains.source import Scene
+from toolorchestra.envs.money.journal import JOURNAL, SpendJournal
+from toolorchestra.envs.money.prices import EXPERT, NANO, Charge, PriceSheet
+from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.envs.registration import register
 
 
 def reply(_asked: ReceivedRequest) -> ServerReply:
@@ -58,6 +68,50 @@ def test_a_run_says_what_it_paid_holds_its_cap_and_goes_on_under_a_higher_one(
             assert round(told(out) * NANO) == sum(charge.nano_usd for charge in paid) <= cap * NANO
             assert ("--resume --spend-cap USD" in err) == bool(code)
             assert ("nothing is learnt from what was played last" in err) == bool(code)
+
+
+class PaidSource(EvenSource):
+    """Each held-out task costs a dollar, and a tenth is what others cost."""
+
+    def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        journal = JOURNAL.get()
+        if journal is not None and journal.cap is not None:
+            journal.cap.add(NANO if "/test/" in task_id else NANO // 10)
+        return super().open(task_id, seed, sheet, tools)
+
+
+@pytest.mark.parametrize(
+    ("dollars", "step", "made", "left"),
+    [(0.5, 0, [], 2.2), (1.1, 0, [0], 1.2), (1.5, 1, [0], 1.0)],
+    ids=["in the first evaluation", "in a step", "in the last evaluation"],
+)
+def test_an_evaluation_in_which_the_cap_was_used_up_is_made_when_the_run_goes_on(
+    tmp_path: Path, dollars: float, step: int, made: list[int], left: float
+) -> None:
+    """And once: what was evaluated already is not paid again."""
+    register("Tests/Paid-v0", f"{__name__}:PaidSource")
+    mix = EnvMix("Tests/Paid-v0", 1.0, {"max_turns": 1}, validation="test")
+    config = replace(COLD, environments=(mix,), groups=1, rollouts=2, evaluation_tasks=1, model=ModelConfig(hidden=8))
+
+    paid: list[float] = []
+
+    def evaluated(usd: float, *, resume: bool) -> list[int]:
+        token = JOURNAL.set(SpendJournal(tmp_path / PAID, cap := SpendCap(usd)))
+        try:
+            with nullcontext() if resume else pytest.raises(SpendCapReached):
+                run(tmp_path, config, resume=resume)
+        finally:
+            JOURNAL.reset(token)
+        paid.append(cap.spent_usd)
+        newest = latest(tmp_path / "checkpoints")
+        assert newest is not None
+        assert read_state(newest)["step"] == (1 if resume else step)
+        return [row["step"] for row in read(tmp_path / "metrics.jsonl") if row["kind"] == "eval"]
+
+    assert evaluated(dollars, resume=False) == made
+    assert evaluated(100.0, resume=True) == [0, 1]
+    assert evaluated(0.5, resume=True) == [0, 1]
+    assert paid[1:] == pytest.approx([left, 0.0])
 
 
 @pytest.mark.parametrize(("steps", "evaluations"), [(100, 5), (90, 5), (25, 2), (1, 2)])
