@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import lru_cache, partial
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -28,13 +29,16 @@ from toolorchestra.agents.policies.plans import Follows, Plan, last_result, rand
 from toolorchestra.agents.rollouts.grpo import TokenSequence
 from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training.build import base_chat
+from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.plan_values import PlanValues, TriedPlan, learnt, tried
 from toolorchestra.agents.training.workers import bound_to_parent, deaf_children
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.money.journal import require_money
 
 FIRST_SEED = 2_000_000_011
 SAID = 40
@@ -132,28 +136,59 @@ def best_plan(values: PlanValues, factory: EpisodeFactory, baselines: Sequence[s
     return values.best(opening, calls)
 
 
-def demonstrations(chat: Chat, config: TrainConfig, watch: Callable[[str, int], None] = lambda *_: None) -> list[Datum]:
+class KeptDemonstrations(dict[int, list[Datum]]):
+    """Demonstrations by the number of their task, in a file too: a run that goes on plays, and pays, none again."""
+
+    def __init__(self, path: Path, of: str) -> None:
+        """`of` names the settings that they follow from: a file may have those of others."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._of = path, of
+        for row in read(path):
+            if row["of"] == of:
+                self[row["task"]] = [Datum(**one) for one in row["data"]]
+
+    def add(self, number: int, data: list[Datum]) -> None:
+        """Keep a task's. Raises SpendCapReached where that cut it off."""
+        require_money()
+        row = {"of": self._of, "task": number, "data": list(map(asdict, data))}
+        append_line(self._path, json.dumps(row).encode() + b"\n")
+
+
+def demonstrations(
+    chat: Chat,
+    config: TrainConfig,
+    watch: Callable[[str, int], None] = lambda *_: None,
+    kept: KeptDemonstrations | None = None,
+) -> list[Datum]:
     """The plans found, as training data. The same for any number of processes. `watch` hears what is done, and of how
-    many tasks."""
+    many tasks; `kept` is for one process."""
     tasks = range(config.warm_start.demonstrations)
     values: dict[int, PlanValues] | None = None
     with _pool(config) as pool:
-        if config.warm_start.planned:
+        if config.warm_start.planned and not (kept and kept.keys() >= set(tasks)):
             plays = _shared_out(pool, partial(try_plans, config), tasks, partial(watch, "tasks tried"))
             by_env = itertools.groupby(sorted(plays, key=lambda one: one[0]), lambda one: one[0])
             values = {env: learnt([one for _, one in some]) for env, some in by_env}
-        work = partial(_told, None if pool else chat, config, values)
+        work = partial(_told, None if pool else chat, config, values, None if pool else kept)
         said = "plans made" if config.warm_start.planned else "random plays"
         return _shared_out(pool, work, tasks, partial(watch, said))
 
 
 def _told(
-    chat: Chat | None, config: TrainConfig, values: Mapping[int, PlanValues] | None, numbers: Sequence[int]
+    chat: Chat | None,
+    config: TrainConfig,
+    values: Mapping[int, PlanValues] | None,
+    kept: KeptDemonstrations | None,
+    numbers: Sequence[int],
 ) -> list[Datum]:
     """The plans for some tasks, as training data; by a chat of this process where none is given."""
     chat = chat or _own_chat(config.model)
     data: list[Datum] = []
     for env, factory, seed, rng in _tasks(config, numbers):
+        number = seed - FIRST_SEED
+        if kept is not None and number in kept:
+            data += kept[number]
+            continue
         policy: Baseline = Wanderer(rng, f"habits {config.seed}")
         if values is not None:
             if env not in values:  # nothing was learnt of it
@@ -161,8 +196,11 @@ def _told(
             plan = best_plan(values[env], factory, config.baselines, seed)
             policy = Follows(lambda _, plan=plan: plan)  # type: ignore[misc]
         stretches, episode = demonstrate(chat, factory, policy, seed)
-        if episode.failure is None:
-            data += stretches
+        if episode.failure is not None:  # nor kept: a run that goes on tries it again
+            continue
+        data += stretches
+        if kept is not None:
+            kept.add(number, stretches)
     return data
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import random
 import statistics
 import time
@@ -14,14 +15,21 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from toolorchestra.agents.configuration.config import TrainConfig
-from toolorchestra.agents.configuration.environments import job_of, training
+from toolorchestra.agents.configuration.config import TrainConfig, as_json
+from toolorchestra.agents.configuration.environments import job_of, simulated, training
 from toolorchestra.agents.engines.base import Datum, LossParams
+from toolorchestra.agents.policies.base import digest
 from toolorchestra.agents.rollouts.rollout import Rollouts
-from toolorchestra.agents.training.demonstrations import FIRST_SEED, check_plans, demonstrations, recorded
+from toolorchestra.agents.training.demonstrations import (
+    FIRST_SEED,
+    KeptDemonstrations,
+    check_plans,
+    demonstrations,
+    recorded,
+)
 from toolorchestra.agents.training.metrics import Progress
 from toolorchestra.agents.training.step_log import failures
-from toolorchestra.agents.training.training_run import TrainingRun, may_end_at_once
+from toolorchestra.agents.training.training_run import FREE, WARM, TrainingRun, may_end_at_once
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.journal import require_money
 
@@ -82,7 +90,7 @@ def _data(run: TrainingRun) -> list[Datum]:
         def watch(what: str, number: int) -> None:
             shown.setdefault(what, Progress(start.demonstrations, number)).show(number, what)
 
-        data = demonstrations(run.chat, run.config, watch)
+        data = demonstrations(run.chat, run.config, watch, None if simulated(run.config.environments) else _kept(run))
     if not data:
         raise ConfigError(
             "the warm start found nothing to learn from: every episode that it played failed; play one with `play` to "
@@ -90,6 +98,12 @@ def _data(run: TrainingRun) -> list[Datum]:
         )
     run.say(f"warm start: {len(data)} demonstrations")
     return data
+
+
+def _kept(run: TrainingRun) -> KeptDemonstrations:
+    """Demonstrations of real models, which cost money. They go with the checkpoints of the supervised start."""
+    settings = {name: value for name, value in as_json(run.config).items() if name not in FREE}
+    return KeptDemonstrations(run.folder / WARM / "demonstrations.jsonl", digest(json.dumps(settings)))
 
 
 def _train(run: TrainingRun, data: Sequence[Datum], last: int) -> str:

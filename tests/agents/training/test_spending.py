@@ -70,6 +70,25 @@ def test_a_run_says_what_it_paid_holds_its_cap_and_goes_on_under_a_higher_one(
             assert ("nothing is learnt from what was played last" in err) == bool(code)
 
 
+def test_demonstrations_that_were_paid_are_not_played_again_when_the_run_goes_on(tmp_path: Path) -> None:
+    """Here some, behind which the cap was used up. Those of other settings are others."""
+
+    def kept_tasks() -> list[int]:
+        return [row["task"] for row in read(tmp_path / "run" / "warm_start" / "demonstrations.jsonl")]
+
+    with Loopback(reply) as server:
+        assert main(words(tmp_path, server, "--spend-cap", "8")) == 1
+        first, asked = kept_tasks(), len(server.seen)
+        assert first == list(range(len(first)))
+        assert 0 < len(first) < 8
+        assert main(words(tmp_path, server, "--spend-cap", "9", "--resume")) == 1
+        assert (kept_tasks(), len(server.seen)) == (first, asked)
+        assert main(words(tmp_path, server, "--spend-cap", "9", "--seed", "1")) == 1
+        assert kept_tasks()[: len(first) + 1] == [*first, 0]
+        assert main(words(tmp_path, server, "--spend-cap", "1000")) == 0
+    assert not (tmp_path / "run" / "warm_start").exists()
+
+
 class PaidSource(EvenSource):
     """Each held-out task costs a dollar, and a tenth is what others cost."""
 
