@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from toolorchestra.agents.engines.base import LOGIT_BYTES, Datum, EngineSettings, Helpers, LossParams
+from toolorchestra.agents.engines.base import LOGIT_BYTES, Datum, EngineSettings, Helpers, LossParams, TrainingFailed
 from toolorchestra.agents.engines.decoder import KNOWN
 from toolorchestra.agents.engines.lora import few_kept
 from toolorchestra.agents.engines.optimizers import MUON_STATE, make_optimizer
@@ -102,7 +102,7 @@ class PolicyUpdate:
 
     def take(self, data: Sequence[Datum], loss: LossParams, learning_rate: float) -> dict[str, float]:
         """One step over all of `data`, in batches of bounded size; the loss is a mean over the tokens that count. A
-        step whose gradient is not finite is left out; too many in a row raise FloatingPointError."""
+        step whose gradient is not finite is left out; too many in a row raise TrainingFailed."""
         total = sum(sum(d.mask) for d in data)
         if not total:
             return {"tokens": 0.0}
@@ -167,9 +167,11 @@ class PolicyUpdate:
         self.optimizer.zero_grad(set_to_none=True)
         self.not_finite += 1
         if self.not_finite >= MOST_NOT_FINITE:
-            raise FloatingPointError(
-                f"the gradient's norm was {norm} in {self.not_finite} steps in a row, and none of them was taken: "
-                "lower learning_rate, or look for what is not finite in the weights and the rewards"
+            raise TrainingFailed(
+                f"the gradient's norm was {norm} in {self.not_finite} steps in a row, and none of them was taken: look "
+                "for what is not finite in the rewards, or begin another run from the weights of the last checkpoint, "
+                "init_from=FOLDER, with a lower learning_rate, in another folder",
+                command_line="--init-from FOLDER --learning-rate RATE --out ANOTHER",
             )
 
     def _backward(self, batch: list[Datum], loss: LossParams, total: int) -> dict[str, float]:

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toolorchestra.agents.engines.base import NONE, Adapter, Sample, Sampler, SamplingParams, check_length
+from toolorchestra.agents.engines.base import NONE, Adapter, EngineLost, Sample, Sampler, SamplingParams, check_length
 from toolorchestra.agents.engines.gpu_arithmetic import Shape
 from toolorchestra.agents.engines.guarded_processes import LoopThread, ProcessGuard
 from toolorchestra.agents.engines.lora import write_adapter
@@ -93,7 +93,7 @@ class VllmSampler(Sampler):
         self._lora: Any = None
         """What vLLM calls the adapter that it holds."""
         self._asleep = self._closed = self._told = False
-        self._numbers = itertools.count()
+        self._requests = itertools.count()
         self.restarts = 0
         atexit.register(self.close)
 
@@ -131,7 +131,7 @@ class VllmSampler(Sampler):
         if engine is None:
             raise Outage("the vLLM engine is not running")
         asked = {"prompt_token_ids": list(prompt), "cache_salt": f"{self._run}-{self._held}"}
-        name = f"{self._run}-{next(self._numbers)}"
+        name = f"{self._run}-{next(self._requests)}"
         output = None
         try:
             async with asyncio.timeout(self.config.request_seconds):
@@ -215,9 +215,12 @@ class VllmSampler(Sampler):
             self._loop.call(self._engine.close)
             self._engine = None
             if self.restarts > self.config.restarts:
-                raise RuntimeError(
+                raise EngineLost(
                     f"the vLLM engine died {self.restarts} times, and {self.config.restarts} restarts are allowed; its "
-                    "own last words stand above (memory is the usual reason: less model.memory_share, fewer model.rows)"
+                    "own last words stand above. Go on with resume=True; or where it lacked memory, which is the usual "
+                    "reason, begin another run from the weights of the last checkpoint, init_from=FOLDER, with less "
+                    "model.memory_share or fewer model.rows, in another folder",
+                    command_line="--resume, or --init-from FOLDER --out ANOTHER",
                 )
             self._say(f"the vLLM engine died; starting it again ({self.restarts} of {self.config.restarts})")
         self._engine = made = self._loop.call(EngineProcess, self.folder, self._scratch, self.config)
@@ -233,20 +236,14 @@ class VllmSampler(Sampler):
                 self._say("vLLM sleeps on GPUs only: on a CPU it keeps its memory while the trainer works")
             self._told = True
             return
-        self._loop.wait(self._engine.llm.sleep(level=1 if self.takes_adapters else 2))
+        try:
+            self._loop.wait(self._engine.llm.sleep(level=1 if self.takes_adapters else 2))
+        except self._vllm.v1.engine.exceptions.EngineDeadError:
+            self._say("the vLLM engine died while it went to sleep")  # the next sync() starts another one
+            return
         self._asleep = True
 
     # -- keeping -----------------------------------------------------------------------------------------------------
-
-    def random_state(self) -> Tensor:
-        """How many requests were made: the engine's own state cannot be read, so a resumed run draws anew."""
-        number = next(self._numbers)
-        self._numbers = itertools.count(number)
-        return torch.tensor([number])
-
-    def set_random_state(self, state: Tensor) -> None:
-        """Go on counting where that run had stopped."""
-        self._numbers = itertools.count(int(state[0]))
 
     def stats(self) -> Mapping[str, float]:
         """The share of prompt tokens that came from the cache, and how often the engine was started again."""

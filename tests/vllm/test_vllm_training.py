@@ -14,7 +14,7 @@ import pytest
 from tests.vllm.doors import ID, demonstrations
 from tests.vllm.processes import children
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart
-from toolorchestra.agents.engines.base import LossParams
+from toolorchestra.agents.engines.base import EngineLost, LossParams
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, Trajectory, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts, factory_of
 from toolorchestra.agents.training.build import build
@@ -146,5 +146,5 @@ def test_too_many_crashes_end_the_run(made: tuple[Any, Chat]) -> None:
     (pid,) = sampler.pids
     victims = [pid]
     rollouts = Rollouts(engine, chat, replace(PARAMS, concurrency=2))
-    with pytest.raises(RuntimeError, match=f"died {allowed + 1} times, and {allowed} restarts are allowed"):
+    with pytest.raises(EngineLost, match=f"died {allowed + 1} times, and {allowed} restarts are allowed"):
         rollouts.collect(jobs(8, 16), lambda _: os.kill(victims.pop(), signal.SIGKILL) if victims else None)
