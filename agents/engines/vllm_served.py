@@ -227,9 +227,13 @@ class ServedSampler(Sampler):
             yield folder
             kept = True
         finally:
-            for other in place.parent.glob(f"{self._run}-*"):
+            for other in self._adapter_folders():
                 if kept == (other != folder):
                     shutil.rmtree(other, ignore_errors=True)
+
+    def _adapter_folders(self) -> list[Path]:
+        """Folders that this sampler has written and not removed."""
+        return list(self._handover.folder.parent.glob(f"{self._run}-*")) if self._handover else []
 
     def take_written(self, version: int, place: Path | None, adapter: Adapter | None = None) -> None:
         """Let the server load what was written."""
@@ -280,9 +284,11 @@ class ServedSampler(Sampler):
             raise ConfigError(f"{self._root} {failed} {err}") from None
 
     def close(self) -> None:
-        """Close the connections. The server goes on: others may use it."""
+        """Close the connections, and remove the last adapter's folder. The server goes on: others may use it."""
         if not self._closed:
             self._closed = True
+            for folder in self._adapter_folders():
+                shutil.rmtree(folder, ignore_errors=True)
             self._loop.wait(self._client.close())
             self._loop.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -46,10 +47,12 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
         draft.rename(final)
         _sync(folder)
         _remove(before)
-    except OSError as err:
+    except BaseException as err:
         with suppress(OSError):  # none was set aside, or the new one stands
             before.rename(final)
         shutil.rmtree(draft, ignore_errors=True)
+        if not isinstance(err, OSError):
+            raise
         last = latest(folder)
         kept = f"the last good one is {last.name}" if last else "there is none yet"
         raise CheckpointError(
@@ -103,7 +106,8 @@ def check(path: Path) -> str:
 
 def all_of(folder: Path) -> list[Path]:
     """The checkpoints, oldest first, whole or not."""
-    return sorted(p for p in folder.glob(f"{_PREFIX}*") if p.is_dir()) if folder.is_dir() else []
+    made = folder.glob(f"{_PREFIX}*")  # others than these are the user's, such as a copy of one
+    return sorted(path for path in made if path.is_dir() and re.fullmatch(rf"{_PREFIX}\d{{6,}}", path.name))
 
 
 def latest(folder: Path, complain: Callable[[str], None] | None = None) -> Path | None:

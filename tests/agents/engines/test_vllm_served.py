@@ -193,6 +193,7 @@ def test_adapters_are_loaded_by_names_of_their_own_and_asked_for_by_them(tmp_pat
             assert list(answer.held) == [server.seen[-1].json["model"]]
             assert len(list(tmp_path.glob("*/adapter_model.safetensors"))) == 1
         assert made.version == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["weights"]  # nobody else would remove the last one's
 
 
 def test_a_server_that_was_started_anew_is_given_the_adapter_again(tmp_path: Path) -> None:
@@ -296,6 +297,7 @@ def test_an_adapter_is_written_once_and_read_by_all(tmp_path: Path, monkeypatch:
             paths = [seen.json["lora_path"] for seen in server.seen if "lora_path" in (seen.json or {})]
             assert paths == [str(folder) for folder in written]
         assert [folder.exists() for folder in written] == [False, True]
+    assert not written[-1].exists()
 
 
 def test_a_server_that_dies_fails_its_turns_and_the_others_go_on(tmp_path: Path) -> None:

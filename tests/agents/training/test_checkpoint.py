@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path, PosixPath
 from typing import Any
 
@@ -50,6 +51,14 @@ def test_a_full_disk_leaves_the_last_good_one(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["step-000001"]
 
 
+def test_what_breaks_off_leaves_no_draft(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, 1, {}, write())
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        checkpoint.save(tmp_path, 1, {"wrong": len}, write())
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
+    assert checkpoint.check(tmp_path / "step-000001") == ""
+
+
 class FullDisk(PosixPath):
     """A disk without space for the name of a folder that is new."""
 
@@ -81,6 +90,18 @@ def test_old_ones_go_the_best_stays_and_drafts_are_swept(tmp_path: Path) -> None
     (tmp_path / ".step-000006.123").mkdir()
     checkpoint.prune(tmp_path, [tmp_path / "step-000002"], 5)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000002", "step-000004", "step-000005"]
+
+
+def test_a_copy_under_another_name_is_the_users(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        checkpoint.save(tmp_path, step, {}, write())
+        if step == 10:
+            shutil.copytree(tmp_path / "step-000010", tmp_path / "step-000010-good")
+            shutil.copytree(tmp_path / "step-000010", tmp_path / "step-last")
+    assert [path.name for path in checkpoint.all_of(tmp_path)] == ["step-000010", "step-000020", "step-000030"]
+    checkpoint.prune(tmp_path, [], 30)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"step-000010-good", "step-000020", "step-000030", "step-last"}
 
 
 def test_a_damaged_later_one_does_not_displace_what_was_written_after_it(tmp_path: Path) -> None:
