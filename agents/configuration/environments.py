@@ -73,15 +73,12 @@ def job_of(mix: EnvMix, made: EpisodeFactory, seed: int, options: Mapping[str, A
     return Job(mix.env_id, made, seed, options, max_tokens=mix.max_tokens, max_context=mix.max_context)
 
 
-def labels(mixes: Sequence[EnvMix]) -> list[str]:
-    """Each environment of the mix by a short name of its own, for metrics: `HLE-v0`, and `HLE-v0 (2)` where it comes
-    again."""
-    made: list[str] = []
-    for mix in mixes:
-        name = mix.env_id.rpartition("/")[2]
-        again = sum(other.partition(" (")[0] == name for other in made)
-        made.append(f"{name} ({again + 1})" if again else name)
-    return made
+def labels(mixes: Sequence[EnvMix], *, short: bool = True) -> list[str]:
+    """Each environment of the mix by a name of its own, short for metrics: `HLE-v0`, and `HLE-v0 (2)` where it comes
+    again with other arguments."""
+    names = [mix.env_id.rpartition("/")[2] if short else mix.env_id for mix in mixes]
+    again = [names[:place].count(name) for place, name in enumerate(names)]
+    return [f"{name} ({n + 1})" if n else name for name, n in zip(names, again, strict=True)]
 
 
 def _varied(mix: EnvMix, half: Half) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from toolorchestra.agents.configuration.config import EnvMix
-from toolorchestra.agents.configuration.environments import every_task, held_out, job_of
+from toolorchestra.agents.configuration.environments import every_task, held_out, job_of, labels
 from toolorchestra.agents.engines.base import Sample
 from toolorchestra.agents.evaluation.rows import grouped
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval, wilson
@@ -222,9 +222,9 @@ class HeldOut:
 
     def __init__(self, mixes: Sequence[EnvMix], tasks: int, split: Split = "validation", seed: int = 0) -> None:
         self._tasks, self._split, self._seed = tasks, split, seed
-        labels = _labels([mix.env_id for mix in mixes])
-        self._factories = {label: held_out(mix, split) for label, mix in zip(labels, mixes, strict=True)}
-        self._jobs = {label: self._jobs_of(label, mix) for label, mix in zip(labels, mixes, strict=True)}
+        of = dict(zip(labels(mixes, short=False), mixes, strict=True))  # their seeds depend on the whole ids
+        self._factories = {label: held_out(mix, split) for label, mix in of.items()}
+        self._jobs = {label: self._jobs_of(label, mix) for label, mix in of.items()}
         self._baselines: dict[str, list[dict[str, Measure]]] = {}
 
     def jobs(self) -> list[Job]:
@@ -329,12 +329,6 @@ def _by_preference(tasks: Sequence[TaskScores]) -> dict[str, PreferenceStanding]
         for preference in dict.fromkeys((*kinds(), *split))
         if (some := split.get(preference))
     }
-
-
-def _labels(env_ids: Sequence[str]) -> list[str]:
-    """Each environment of the mix under a name of its own: an id may come again with other arguments."""
-    again = [env_ids[:place].count(env_id) for place, env_id in enumerate(env_ids)]
-    return [f"{env_id} ({n + 1})" if n else env_id for env_id, n in zip(env_ids, again, strict=True)]
 
 
 def as_metrics(evaluation: Evaluation) -> dict[str, Any]:
