@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from contextlib import closing
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from toolorchestra.agents.algorithms import algorithm_of
 from toolorchestra.agents.commands.console import DONE, STOPPED, check_folder, command, read_options, say
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig, with_environments
 from toolorchestra.agents.configuration.presets import PRESETS, preset
@@ -22,7 +24,7 @@ from toolorchestra.agents.engines.base import Kind, LossParams
 from toolorchestra.agents.reports.training_report import episodes_of_report, write_report
 from toolorchestra.agents.training.build import build, default_folder, follow, follows, with_room
 from toolorchestra.agents.training.demonstrations import check_file
-from toolorchestra.agents.training.saved_model import saved_model
+from toolorchestra.agents.training.saved_model import base_name, saved_model
 from toolorchestra.agents.training.spending import counted, estimate_of, paid_by_one
 from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import TrainingRun, claimed, found_in
@@ -136,20 +138,23 @@ def run(given: TrainOptions) -> int:
 
 def trained(config: TrainConfig, folder: Path, *, resume: bool, report: bool = True) -> TrainingRun:
     """Train to the end, or to the first Ctrl-C, and write the report."""
+    # A folder by its whole path: elsewhere a hub would be asked for a model of that name.
+    config = replace(config, model=replace(config.model, path=base_name(config.model.path)))
     config = paid_by_one(with_room(config, say), say)
     # What is refused is refused before torch is loaded.
+    algorithm_of(config)
     _, state = found_in(folder, config, resume=resume, say=lambda _: None)
     if (start := config.warm_start).steps and start.trajectories and not state.get("warm"):
         check_file(Path(start.trajectories))
-    if config.init_from:
+    if config.init_from and not state:
         saved_model(Path(config.init_from))
     engine, chat = build(config, say)
     try:
         with counted(config.environments, config.spend_cap, folder, say):
             made = train(config, folder, engine, chat, resume=resume, say=say)
-            if report and not made.stopping:
-                say(f"report: {write_report(made, say)}")
-            made.rollouts.close()
+            with closing(made.rollouts):
+                if report and not made.stopping:
+                    say(f"report: {write_report(made, say)}")
     finally:
         engine.close()
     return made

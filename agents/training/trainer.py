@@ -46,29 +46,25 @@ def train(
 ) -> TrainingRun:
     """Run to the end, or to the first Ctrl-C or SIGTERM, which saves first. Gives the run for its report."""
     run = open_run(config, folder, engine, chat, resume=resume, say=say)
-    machine = this_machine(config.model.device)
-    size = engine.size()
-    for line in opening(run, machine, size):
-        say(line)
-    beside = closing(run.ahead) if run.ahead else nullcontext()
-    with (
-        sessions.recorded(folder, machine, size, run.step),
-        beside,
-        ExitStack() as unfinished,
-        stops_after_the_step(run),
-    ):
+    with ExitStack() as unfinished:
         unfinished.callback(run.rollouts.close)
-        if not run.warm:
-            warm_start(run)
+        machine = this_machine(config.model.device)
+        size = engine.size()
+        for line in opening(run, machine, size):
+            say(line)
+        beside = closing(run.ahead) if run.ahead else nullcontext()
+        with sessions.recorded(folder, machine, size, run.step), beside, stops_after_the_step(run):
+            if not run.warm:
+                warm_start(run)
+                if run.warm:
+                    run.engine.take_reference()
+                    run.save()
             if run.warm:
-                run.engine.take_reference()
-                run.save()
-        if run.warm:
-            try:
-                _reinforce(run)
-            except SpendCapReached:
-                run.save()
-                raise
+                try:
+                    _reinforce(run)
+                except SpendCapReached:
+                    run.save()
+                    raise
         unfinished.pop_all()  # the report goes on with them
     run.log.close()
     return run

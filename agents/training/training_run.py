@@ -8,7 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,7 +25,7 @@ from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts
 from toolorchestra.agents.training import checkpoint, group_dumps
 from toolorchestra.agents.training.metrics import Log
 from toolorchestra.agents.training.rollouts_ahead import RolloutsAhead
-from toolorchestra.agents.training.saved_model import check_can_start, saved_model
+from toolorchestra.agents.training.saved_model import base_name, check_can_start, saved_model
 from toolorchestra.agents.training.workers import SharedRollouts, Workers
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.files import held
@@ -106,6 +106,7 @@ class TrainingRun:
 def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say) -> TrainingRun:
     """A new run in a folder, or the one that is there, from its last whole checkpoint."""
     check_order(config, say)
+    algorithm = algorithm_of(config)
     found, state = found_in(folder, config, resume=resume, say=say)
     if found:
         engine.load(found)
@@ -126,11 +127,12 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
         rollouts = SharedRollouts(engine, chat, params, workers := Workers(config, others))
         rollouts.engine.take_help(workers)
     ahead = RolloutsAhead(config, engine, chat, params, groups) if config.max_staleness else None
-    return TrainingRun(config, folder, engine, chat, rollouts, held_out, log, say, algorithm_of(config), ahead, **known)
+    return TrainingRun(config, folder, engine, chat, rollouts, held_out, log, say, algorithm, ahead, **known)
 
 
 def found_in(folder: Path, config: TrainConfig, *, resume: bool, say: Say) -> tuple[Path | None, dict[str, Any]]:
     """The last whole checkpoint in a folder, with its state. Raises ConfigError where the run may not go on from it."""
+    now = _as_kept(config)
     kept = (folder / "checkpoints", folder / WARM)
     written = [path for place in kept for path in checkpoint.all_of(place)]
     found = next(filter(None, (checkpoint.latest(place, say) for place in kept)), None)
@@ -143,8 +145,23 @@ def found_in(folder: Path, config: TrainConfig, *, resume: bool, say: Say) -> tu
         raise _there_already(folder, found, config.steps)
     state = checkpoint.read_state(found) if found else {}
     if state:
-        _check_same(config, state["config"], folder, say)
+        _check_same(now, state["config"], folder, say)
     return found, state
+
+
+def _as_kept(config: TrainConfig) -> dict[str, Any]:
+    """The settings as a checkpoint keeps them. Raises ConfigError where JSON holds no such argument."""
+    for mix in config.environments:
+        for name, given in mix.arguments.items():
+            try:
+                json.dumps(asdict(replace(mix, arguments={name: given})))
+            except (TypeError, ValueError) as err:
+                raise ConfigError(
+                    f"{mix.env_id}: {name}={given!r:.60} is nothing that a checkpoint can keep ({err}); give text, "
+                    "numbers, or lists and objects of these, and a function by its name, 'module:function'"
+                ) from None
+    kept: dict[str, Any] = json.loads(json.dumps(as_json(config)))
+    return kept
 
 
 def _start_from(config: TrainConfig, engine: Engine, say: Say) -> None:
@@ -195,9 +212,11 @@ def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return made
 
 
-def _check_same(config: TrainConfig, before: Mapping[str, Any], folder: Path, say: Say) -> None:
-    now = _flat(json.loads(json.dumps(as_json(config))))  # as it looks after a journey through JSON
-    before = _flat(before)
+def _check_same(now: Mapping[str, Any], before: Mapping[str, Any], folder: Path, say: Say) -> None:
+    """Both as a checkpoint keeps them, of which earlier versions kept the model's path as it was given."""
+    now, before = _flat(now), _flat(before)
+    for settings in (now, before):
+        settings["model.path"] = base_name(settings.get("model.path", ""))
     names = now.keys() | {name for name in before if name.startswith("environments.")}
     differing = sorted(name for name in names if before.get(name) != now.get(name))
     told = ["environments" if name.startswith("environments.") else name for name in differing if name not in FREE]

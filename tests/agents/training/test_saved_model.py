@@ -18,8 +18,8 @@ from tests.agents.training.test_trainer import COLD, run
 from tests.agents.training.trained_models import SHORT, TOY, WHOLE, adapted, kept, write_base, write_run
 from tests.two_texts import raises
 from toolorchestra.agents.commands import export_model as command
-from toolorchestra.agents.commands.train import options
-from toolorchestra.agents.configuration.config import TrainConfig, WarmStart
+from toolorchestra.agents.commands.train import options, trained
+from toolorchestra.agents.configuration.config import TrainConfig, WarmStart, as_json
 from toolorchestra.agents.engines.base import LossParams, Sample, SamplingParams
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.players import player
@@ -27,7 +27,7 @@ from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import plan
 from toolorchestra.agents.training.checkpoint_player import CheckpointPlayer
-from toolorchestra.agents.training.saved_model import TrainedAs, export_model, saved_model
+from toolorchestra.agents.training.saved_model import TrainedAs, base_name, config_of, export_model, saved_model
 from toolorchestra.envs.base.errors import ConfigError
 
 Turn = tuple[list[int], list[int]]
@@ -264,6 +264,33 @@ def test_it_resumes_without_the_other_run_and_from_no_other(whole: Path, tmp_pat
     again = run(tmp_path / "run", replace(config, steps=2), resume=True, said=said)
     assert (ended.step, again.step) == (1, 2)
     assert not any("starting from" in line for line in said)
+
+
+def test_the_command_goes_on_without_the_other_run(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "first")
+    config = starting(tmp_path / "first")
+    trained(config, tmp_path / "run", resume=False, report=False)
+    shutil.rmtree(tmp_path / "first")
+    assert trained(replace(config, steps=2), tmp_path / "run", resume=True, report=False).step == 2
+
+
+def test_a_base_model_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a checkpoint of earlier versions, which has the path as it was given, from the run's own."""
+    write_base(tmp_path / "base")
+    monkeypatch.chdir(tmp_path)
+    config = replace(starting(Path()), init_from="", model=adapted(Path("base")).model)
+    trained(config, tmp_path / "run", resume=False, report=False)
+    monkeypatch.chdir("/")
+    saved = saved_model(tmp_path / "run")
+    assert config_of(saved.path).model.path == saved.how.base == str(tmp_path / "base")
+    whole = replace(config, model=adapted(tmp_path / "base").model, steps=2)
+    assert trained(whole, tmp_path / "run", resume=True, report=False).step == 2
+    monkeypatch.chdir(tmp_path)
+    state = checkpoint.read_state(saved.path)
+    old = {**state, "config": as_json(config)}
+    checkpoint.save(tmp_path / "old" / "checkpoints", 1, old, lambda to: shutil.copy(saved.path / "engine.pt", to))
+    assert trained(replace(config, steps=2), tmp_path / "old", resume=True, report=False).step == 2
+    assert base_name("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"  # a hub's
 
 
 def test_the_warm_start_follows_and_is_said_to_be_needless(whole: Path, tmp_path: Path) -> None:

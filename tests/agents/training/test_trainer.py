@@ -12,6 +12,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from multiprocessing import active_children
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +24,7 @@ from tests.agents.reports.test_page import parts
 from tests.agents.training.trained_models import kept, same
 from tests.two_texts import raises
 from toolorchestra.agents.commands.train import main as train_command
-from toolorchestra.agents.commands.train import options
+from toolorchestra.agents.commands.train import options, trained
 from toolorchestra.agents.configuration.config import (
     EnvMix,
     ModelConfig,
@@ -142,7 +143,7 @@ def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
         run(tmp_path, replace(COLD, environments=(*COLD.environments, COLD.environments[0])), resume=True)
     two = json.dumps(as_json(replace(COLD, environments=(*COLD.environments, COLD.environments[0]))))
     with pytest.raises(ConfigError, match=r"other settings \(environments\)"):
-        training_run._check_same(COLD, json.loads(two), tmp_path, str)
+        training_run._check_same(json.loads(json.dumps(as_json(COLD))), json.loads(two), tmp_path, str)
     numbers = (tmp_path / "metrics.jsonl").read_text()
     for path in (tmp_path / "checkpoints").glob("step-*/engine.pt"):
         path.write_text("torn")
@@ -151,6 +152,24 @@ def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
         with raises(ConfigError, said, "another --out FOLDER"):
             run(tmp_path, COLD, resume=resume)
     assert (tmp_path / "metrics.jsonl").read_text() == numbers
+
+
+def test_an_argument_that_no_checkpoint_can_keep_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    (mix, *_) = COLD.environments
+    wrong = replace(COLD, environments=(replace(mix, arguments={**mix.arguments, "reward_terms": len}),))
+    for work in (partial(run, tmp_path, wrong), partial(trained, wrong, tmp_path, resume=False)):
+        with pytest.raises(ConfigError, match=r"HLE-v0: reward_terms=<built-in .*; give text, .*'module:function'$"):
+            work()
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_algorithm_that_is_none_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+    config = replace(COLD, algorithm="grpoo", model=replace(COLD.model, processes=2))
+    for work in (partial(run, tmp_path, config), partial(trained, config, tmp_path, resume=False)):
+        with pytest.raises(ConfigError, match="no algorithm 'grpoo'"):
+            work()
+    assert not active_children()
+    assert not list(tmp_path.iterdir())
 
 
 def test_settings_that_change_no_result_may_change_when_a_run_goes_on(whole: TrainingRun, tmp_path: Path) -> None:

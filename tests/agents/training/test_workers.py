@@ -21,6 +21,7 @@ from tests.agents.engines.test_guarded_processes import ended
 from tests.agents.training.test_trainer import COLD, SMALL, run, weights
 from tests.agents.training.trained_models import same
 from tests.support.toy import AdderSource
+from toolorchestra.agents.commands.train import trained
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.local import LocalEngine
@@ -60,9 +61,9 @@ def test_every_process_samples_from_the_weights_of_now(shared: tuple[LocalEngine
         made = rollouts.collect(jobs(6))
         assert [t.seed for t in made] == list(range(6))
         data = [d for t in made for d in sampled(t)]
-        for datum, trained in zip(data, engine.logprobs(data), strict=True):
+        for datum, expected in zip(data, engine.logprobs(data), strict=True):
             picked = [p for p, a in zip(datum.logprobs, datum.mask, strict=True) if a]
-            assert picked == pytest.approx(trained, abs=1e-4)
+            assert picked == pytest.approx(expected, abs=1e-4)
         engine.train(data, LossParams("cross_entropy"), 1e-2)
 
 
@@ -112,11 +113,20 @@ def test_a_run_with_two_processes_resumes_exactly(tmp_path: Path) -> None:
     assert same(expected, weights(resumed))
 
 
-def test_a_run_that_cannot_open_leaves_no_process(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").mkdir()
+@pytest.mark.parametrize("file", ["metrics.jsonl", "sessions.jsonl"])
+def test_a_run_that_cannot_open_leaves_no_process(tmp_path: Path, file: str) -> None:
+    (tmp_path / file).mkdir()
     before = set(multiprocessing.active_children())
     with pytest.raises(IsADirectoryError):
         run(tmp_path, TWO)
+    assert set(multiprocessing.active_children()) <= before
+
+
+def test_a_report_that_cannot_be_written_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "report").touch()
+    before = set(multiprocessing.active_children())
+    with pytest.raises(FileExistsError):
+        trained(replace(TWO, groups=1, rollouts=2, evaluation_tasks=1), tmp_path, resume=False)
     assert set(multiprocessing.active_children()) <= before
 
 
