@@ -150,7 +150,7 @@ class KeptDemonstrations(dict[int, list[Datum]]):
     def add(self, number: int, data: list[Datum]) -> None:
         """Keep a task's. Raises SpendCapReached where that cut it off."""
         require_money()
-        row = {"of": self._of, "task": number, "data": list(map(asdict, data))}
+        row = {"of": self._of, "task": number, "data": [asdict(one) for one in data]}
         append_line(self._path, json.dumps(row).encode() + b"\n")
 
 

@@ -214,11 +214,11 @@ def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 def _check_same(now: Mapping[str, Any], before: Mapping[str, Any], folder: Path, say: Say) -> None:
     """Both as a checkpoint keeps them, of which earlier versions kept the model's path as it was given."""
-    now, before = _flat(now), _flat(before)
-    for settings in (now, before):
+    mine, theirs = _flat(now), _flat(before)
+    for settings in (mine, theirs):
         settings["model.path"] = base_name(settings.get("model.path", ""))
-    names = now.keys() | {name for name in before if name.startswith("environments.")}
-    differing = sorted(name for name in names if before.get(name) != now.get(name))
+    names = mine.keys() | {name for name in theirs if name.startswith("environments.")}
+    differing = sorted(name for name in names if theirs.get(name) != mine.get(name))
     told = ["environments" if name.startswith("environments.") else name for name in differing if name not in FREE]
     if refused := dict.fromkeys(told):
         raise ConfigError(
@@ -228,7 +228,7 @@ def _check_same(now: Mapping[str, Any], before: Mapping[str, Any], folder: Path,
             command_line=f"--init-from {folder} --out FOLDER",
         )
     for name in differing:
-        say(f"from here on {name} is {now[name]}; it was {before.get(name)}")
+        say(f"from here on {name} is {mine[name]}; it was {theirs.get(name)}")
 
 
 def rollout_params(config: TrainConfig, temperature: float | None = None) -> RolloutParams:

@@ -163,7 +163,7 @@ def test_a_rollout_without_one_sampled_turn_is_dumped_too(tmp_path: Path) -> Non
     nothing = TokenSequence([7, 8], [0.0, 0.0], [False, False])
     group = Group([replace(right, record={}), replace(cut, record={}, sequences=[nothing])])
     batch = training_batch([group], Grpo(params))
-    write(tmp_path, 0, [group], batch, replace(DUMPED, advantage=params), str)
+    write(tmp_path, 0, [group], batch, replace(DUMPED, advantage=params), print)
     told = [line["training"] for line in read(tmp_path / ROLLOUTS)]
     assert [one["advantage"] is None for one in told] == [False, True]
     assert [one["left_out"] for one in told] == ["", "it ran into a limit"]

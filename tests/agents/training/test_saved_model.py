@@ -288,7 +288,11 @@ def test_a_base_model_is_found_from_another_folder(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     state = checkpoint.read_state(saved.path)
     old = {**state, "config": as_json(config)}
-    checkpoint.save(tmp_path / "old" / "checkpoints", 1, old, lambda to: shutil.copy(saved.path / "engine.pt", to))
+
+    def copied(draft: Path) -> None:
+        shutil.copy(saved.path / "engine.pt", draft)
+
+    checkpoint.save(tmp_path / "old" / "checkpoints", 1, old, copied)
     assert trained(replace(config, steps=2), tmp_path / "old", resume=True, report=False).step == 2
     assert base_name("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"  # a hub's
 
