@@ -194,7 +194,7 @@ class Backing:
         around: Callable[[Backends], Backends] | None = None,
         model: ChatModel | None = None,
     ) -> None:
-        """`around` puts something of yours around the backends, such as envs.testing.chaos does. `model` is one of
+        """`around` puts something of yours around the backends, as tests/support/chaos.py does. `model` is one of
         yours, which stands behind every expert."""
         self.wanted = wanted
         self._own = model

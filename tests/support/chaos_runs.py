@@ -19,6 +19,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from tests.support.chaos import EPISODE, FATAL, Chaos
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.toolscale.model_user import written
@@ -30,7 +31,6 @@ from toolorchestra.envs.money.prices import EXPERT, JUDGE, NANO, USER, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import ids
 from toolorchestra.envs.runtime.invoke import Gates, advance, begin
-from toolorchestra.envs.testing.chaos import EPISODE, FATAL, Chaos
 from toolorchestra.envs.testing.rehearsal import Held, RandomCaller
 from toolorchestra.envs.tools.backends import Backing, NamedBackends
 

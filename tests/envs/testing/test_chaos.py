@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
+from tests.support.chaos import EPISODE, FATAL, FAULTS, HARMLESS, Chaos
 from tests.support.chaos_runs import chaos_run, covered
 from tests.tau2_playing import needs_package
 from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import ChatRequest, ScriptedModel
 from toolorchestra.envs.runtime import invoke
-from toolorchestra.envs.testing.chaos import EPISODE, FATAL, FAULTS, HARMLESS, Chaos
 
 EPISODES = 100
 

@@ -1,6 +1,6 @@
 """Chaos: backends that fail, hang, drip, break off, garble, and answer late or twice, at given rates, by seed.
 
-    from toolorchestra.envs.testing.chaos import Chaos
+    from tests.support.chaos import Chaos
 
     chaos = Chaos(seed=0, rate=0.3)
     env = gym.make("ToolOrchestra/ToolScale-v0", backends=chaos.models(mine))
