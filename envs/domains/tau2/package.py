@@ -114,7 +114,7 @@ _LAYOUTS = ("", "domains", "tau2/domains", "data/tau2/domains")
 """Where a data folder may hold its domains: what is pointed at may be any of these levels."""
 _LEVELS = 4
 """How far above its domains a checkout's own file may be."""
-_FILES = ("tasks.json", "split_tasks.json", "*.md", "*.toml", "db.json", "user_db.json")
+_FILES = ("tasks.json", "tasks/task_*.json", "split_tasks.json", "*.md", "*.toml", "db.json", "user_db.json")
 JUDGES_WORDS = 2
 """The first release whose COMMUNICATE checks are a model's judgement."""
 

@@ -45,12 +45,12 @@ def test_the_version_is_the_checkouts_own_and_changes_with_all_that_is_read(tmp_
     path = str(checkout(tmp_path, [task()]))
     seen = []
     for file, text in (("", ""), ("domains/airline/policy.md", "Be kind."), ("domains/airline/split_tasks.json", "{}"),
-                       ("user_simulator/simulation_guidelines.md", "Be brief.")):  # fmt: skip
+                       ("domains/airline/tasks/task_7.json", "{}"), ("user_simulator/simulation_guidelines.md", "Be brief.")):  # fmt: skip
         if file:
             (tmp_path / "data/tau2" / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "data/tau2" / file).write_text(text, encoding="utf-8")
         seen.append(load_release(path).version)
-    assert len(set(seen)) == 4
+    assert len(set(seen)) == 5
     assert all(version.startswith("tau2 1.0.1 sha256:") for version in seen)
     for inner in ("data", "data/tau2", "data/tau2/domains"):
         assert load_release(str(tmp_path / inner)).number == (1, 0, 1)
