@@ -146,7 +146,7 @@ def check_bytes(name: str) -> Proof:
     folder = loader.resolve(name)
     with tempfile.TemporaryDirectory() as scratch:
         same = rebuilt(specs.load(folder.name), folder, Path(scratch) / folder.name)
-    faults = () if same else ("the spec and its seed give other bytes: run synth/make_domain.py and commit the result",)
+    faults = () if same else ("the spec and its seed give other bytes: run synth/generate.py and commit the result",)
     return Proof(folder.name, "made again from its spec, byte by byte", 0, faults, "")
 
 

@@ -19,7 +19,7 @@ ON_THE_COMMAND_LINE = (
     "agents/configuration/environment_options.py",  # reads --env and --set
     "agents/configuration/environments.py",  # writes them
     "agents/training/sessions.py",  # what a run says before it trains: no error
-    *(f"synth/{name}.py" for name in ("export", "lint", "make_domain", "prove")),
+    *(f"synth/{name}.py" for name in ("export", "lint", "generate", "prove")),
 )
 
 

@@ -33,7 +33,7 @@ COMMANDS: Mapping[str, Command] = {
     "recorded world": Command("agents.commands.recorded:world", "simulated experts of such a fit, for experts=FILE"),
     "recorded replay": Command("agents.commands.recorded:replay", "routing over recorded outcomes of real models"),
     "report": Command("agents.commands.report", "runs as tables, and as pages with every transcript"),
-    "synth make": Command("synth.make_domain", "make a tool domain, and check every task by running it"),
+    "synth make": Command("synth.generate", "make a tool domain, and check every task by running it"),
     "synth prove": Command("synth.prove", "prove by running it that every task is self-consistent"),
     "synth lint": Command("synth.lint", "find where a spec's words and its gold calls differ"),
     "synth export": Command("synth.export", "domain folders as a data set with a card"),

@@ -23,7 +23,7 @@ from toolorchestra.agents.engines.base import TrainingFailed
 from toolorchestra.agents.training.checkpoint import CheckpointError
 from toolorchestra.agents.training.metrics import Progress
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, WithOption
-from toolorchestra.synth import lint, make_domain, prove
+from toolorchestra.synth import generate, lint, prove
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202e\x9b1m\r"
 FORBIDDEN = set("\x1b\x07\u202e\x9b\r")
 COMMANDS = [
     *Path(console.__file__).parent.glob("*.py"),
-    *(Path(str(m.__file__)) for m in (make_domain, prove, lint)),
+    *(Path(str(m.__file__)) for m in (generate, prove, lint)),
 ]
 OWN_COLOURS = ("render.opening", "render.turn")
 """What play prints with colours of its own, and with all else spelled."""

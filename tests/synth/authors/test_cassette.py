@@ -12,7 +12,7 @@ from tests.synth import runs
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
-from toolorchestra.synth import make_domain, prove
+from toolorchestra.synth import generate, prove
 from toolorchestra.synth.authors.model_author import GIVES_UP, ScriptedParts
 from toolorchestra.synth.storage import Journal
 
@@ -24,7 +24,7 @@ def test_the_cassette_plays_the_whole_path_and_every_task_is_proven(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "library"
-    assert make_domain.main([*COMMAND, "--out", str(out), "--replay", str(TAPE)]) == 0
+    assert generate.main([*COMMAND, "--out", str(out), "--replay", str(TAPE)]) == 0
     told = capsys.readouterr().out
     assert "| schema | 1 | 1 | SQL: 1 |" in told
     assert "of them made now: 0" in told

@@ -24,7 +24,7 @@ from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.models import ChatRequest
-from toolorchestra.synth import make_domain, storage
+from toolorchestra.synth import generate, storage
 from toolorchestra.synth.authors import model_author
 from toolorchestra.synth.authors.model_author import ScriptedParts
 
@@ -100,7 +100,7 @@ def test_a_server_gets_the_limit_by_the_name_that_it_knows(tmp_path: Path, key: 
         return answer(asked) if key in asked.json else ServerReply(refusal, 400)
 
     with Loopback(ending(reply, 3)) as server:
-        assert make_domain.main(command(tmp_path, server, QUICK + entry)) == 1
+        assert generate.main(command(tmp_path, server, QUICK + entry)) == 1
         assert [key in asked.json for asked in server.seen[:3]] == [False, True, True]
 
 
@@ -111,7 +111,7 @@ def test_a_limit_that_is_too_high_is_lowered_to_what_the_server_says(tmp_path: P
         return answer(asked) if asked.json["max_tokens"] <= 1000 else ServerReply(SMALL, 400)
 
     with Loopback(ending(reply, 3)) as server:
-        assert make_domain.main(command(tmp_path, server)) == 1
+        assert generate.main(command(tmp_path, server)) == 1
         assert [asked.json["max_tokens"] for asked in server.seen[:3]] == [4096, 1000, 1000]
 
 
@@ -137,9 +137,9 @@ def test_a_domain_is_written_though_the_server_breaks_once_and_answers_break_off
         return cut(asked, str(whole.content))
 
     with Loopback(reply) as server:
-        assert make_domain.main(command(tmp_path, server)) == 0
+        assert generate.main(command(tmp_path, server)) == 0
         asked = len(server.seen)
-        assert make_domain.main(command(tmp_path, server, QUICK, "--resume")) == 0
+        assert generate.main(command(tmp_path, server, QUICK, "--resume")) == 0
         assert len(server.seen) == asked
         pieces = [asked for asked in server.seen if "broke off at the limit" in asked.text]
     assert pieces
@@ -154,7 +154,7 @@ def test_an_answer_that_breaks_off_again_and_again_is_no_whole_answer(
 ) -> None:
     choice = {"index": 0, "finish_reason": "length", "message": {"content": '{"name": "library"} '}}
     with Loopback(lambda _: ServerReply(body={"choices": [choice], "usage": None})) as server:
-        assert make_domain.main(command(tmp_path, server, QUICK, "--rounds", "0")) == 2
+        assert generate.main(command(tmp_path, server, QUICK, "--rounds", "0")) == 2
         assert len(server.seen) == 4
     told = capsys.readouterr().err
     assert "stage subjects" in told
@@ -180,7 +180,7 @@ def test_a_server_that_does_not_answer_ends_the_run_with_one_sentence(
     started = time.monotonic()
     with Loopback(lambda _: reply) as server:
         entry = QUICK.replace("deadline_seconds = 2.0", "deadline_seconds = 0.5")
-        assert make_domain.main(command(tmp_path, server, entry)) == code
+        assert generate.main(command(tmp_path, server, entry)) == code
         assert len(server.seen) == most
     told = capsys.readouterr().err.strip()
     assert told.startswith("error: ")
@@ -196,7 +196,7 @@ def test_a_call_has_a_time_of_its_own_and_says_that_it_waits(
     monkeypatch.setattr(storage, "TELL_SECONDS", 0.3)
     monkeypatch.setattr(storage, "CALL_SECONDS", 1.0)
     with Loopback(lambda _: ServerReply(fault="silence")) as server:
-        assert make_domain.main(command(tmp_path, server, "")) == 1
+        assert generate.main(command(tmp_path, server, "")) == 1
     told = capsys.readouterr().err.strip().splitlines()
     assert told[0] == "subjects: waiting for served, 0.3 s of at most 1 s"
     assert told[-1] == (
@@ -212,7 +212,7 @@ def test_batches_that_were_answered_beside_one_that_failed_are_kept(tmp_path: Pa
         return ServerReply("no", 400) if "this is batch 2 of 3" in asked.text else answer(asked)
 
     with Loopback(reply) as server:
-        assert make_domain.main(command(tmp_path, server)) == 1
+        assert generate.main(command(tmp_path, server)) == 1
         asked = len(server.seen)
         rows = (tmp_path / "out.work" / "calls.jsonl").read_text().splitlines()
         assert len(rows) == asked - 1
@@ -257,7 +257,7 @@ def test_an_answer_may_be_no_longer_than_the_money_that_is_left(
 
     entry = f"{QUICK}output_tokens = 32000\ncontext_tokens = 200000\n"
     with Loopback(reply) as server:
-        assert make_domain.main(command(tmp_path, server, entry, "--spend-cap", str(cap))) == 1
+        assert generate.main(command(tmp_path, server, entry, "--spend-cap", str(cap))) == 1
         limits = [asked.json["max_tokens"] for asked in server.seen]
     assert "error: the spend cap of" in capsys.readouterr().err
     assert limits
@@ -269,7 +269,7 @@ def test_an_endless_answer_is_broken_off_paid_once_and_not_asked_for_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Loopback(lambda _: ServerReply(fault="endless")) as server:
-        assert make_domain.main(command(tmp_path, server, QUICK, "--spend-cap", "0.05")) == 1
+        assert generate.main(command(tmp_path, server, QUICK, "--spend-cap", "0.05")) == 1
         assert len(server.seen) == 1
     assert "the reply is longer than" in capsys.readouterr().err
     assert 0.001 < spent(tmp_path) <= 0.05
@@ -284,7 +284,7 @@ def test_replies_that_were_paid_and_of_no_use_are_on_the_bill(tmp_path: Path) ->
         return ServerReply(body=wrong) if asked.number == 0 else answer(asked)
 
     with Loopback(ending(reply, 2)) as server:
-        assert make_domain.main(command(tmp_path, server, QUICK, "--spend-cap", "5")) == 1
+        assert generate.main(command(tmp_path, server, QUICK, "--spend-cap", "5")) == 1
     first = json.loads((tmp_path / "out.work" / "calls.jsonl").read_text().splitlines()[0])
     assert first["tokens"][0] > 1500
     assert first["tokens"][2] > 1000
@@ -361,7 +361,7 @@ def test_a_readers_disagreement_is_shown_with_its_conversation_and_mended_by_the
     served.author = Author(spoilt)
     with Loopback(served) as server:
         reader = ["--reader", "author", "--reader-tasks", "0", "--rounds", "1"]
-        assert make_domain.main(command(tmp_path, server, LARGE, *reader)) == 0
+        assert generate.main(command(tmp_path, server, LARGE, *reader)) == 0
     assert seen
     assert "The reader's conversation:" in seen[0]
     assert any("< tool_call>" in text for text in seen)  # marks of the grammar are broken in a text that is shown
@@ -378,10 +378,10 @@ def test_the_cap_stops_the_reader_and_resuming_goes_on(tmp_path: Path, capsys: p
     with Loopback(served) as server:
         reader = ["--reader", "openai:served", "--reader-tasks", "2"]
         asked = command(tmp_path, server, LARGE, *reader, asked=("public_library",))
-        assert make_domain.main([*asked, "--spend-cap", "0.03"]) != 0
+        assert generate.main([*asked, "--spend-cap", "0.03"]) != 0
         assert "--spend-cap" in capsys.readouterr().err
         paid = served.read
         assert paid > 0
-        assert make_domain.main([*asked, "--spend-cap", "50", "--resume"]) == 0
+        assert generate.main([*asked, "--spend-cap", "50", "--resume"]) == 0
     keys = [json.loads(line)["key"] for line in (tmp_path / "out.work" / "calls.jsonl").read_text().splitlines()]
     assert len(keys) == len(set(keys))

@@ -19,7 +19,7 @@ from tests.paths import REPOSITORY
 from tests.support.hostile_specs import HOSTILE as HOSTILE_SPECS
 from tests.support.hostile_specs import Parts
 from tests.synth import runs
-from toolorchestra.synth import make_domain
+from toolorchestra.synth import generate
 from toolorchestra.synth.authors import Unusable, untrusted_answers
 from toolorchestra.synth.stages import limited_work, pipeline, written_parts
 from toolorchestra.synth.stages.stage_values import StageFailed
@@ -113,7 +113,7 @@ def test_what_is_repaired_is_counted_and_leaves_no_trace(tmp_path: Path) -> None
     tally = next(tally for tally in made.tallies if tally.stage == "policy")
     assert tally.rounds == 1
     assert tally.dropped == {"contradiction": 1}
-    assert "contradiction: 1" in make_domain.report_text(make_domain.report_of(made, spent))
+    assert "contradiction: 1" in generate.report_text(generate.report_of(made, spent))
     assert runs.read(tmp_path / "hostile" / "out") == runs.read(runs.honest()[0] / "out")
 
 
@@ -163,13 +163,13 @@ def test_a_second_reader_who_says_no_sends_the_policy_back(tmp_path: Path) -> No
 
 
 def test_reports_escape_what_models_wrote() -> None:
-    told = make_domain.escaped("a|b <script>`x`</script>\x1b[31m\u202e # y")
+    told = generate.escaped("a|b <script>`x`</script>\x1b[31m\u202e # y")
     assert "<" not in told
     assert "\x1b" not in told
     assert "\u202e" not in told
     assert "\\|" in told
     assert "\\#" in told
-    assert len(make_domain.escaped("x" * 10_000)) == make_domain.MOST_TEXT
+    assert len(generate.escaped("x" * 10_000)) == generate.MOST_TEXT
 
 
 def test_only_the_beginning_of_an_endless_answer_is_kept(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_hostile_spec_is_refused_by_a_sentence_that_names_its_part(
     assert parts != before
     spec = spec_of(tmp_path / "spec", parts)
     started, began = spent(), time.monotonic()
-    assert make_domain.main([str(spec), "--out", str(tmp_path / "out"), "--tasks", "10"]) == 2
+    assert generate.main([str(spec), "--out", str(tmp_path / "out"), "--tasks", "10"]) == 2
     took = min(spent() - started, time.monotonic() - began)  # the processor's may have those of a process before
     *_, told = re.split(r"(?m)^error: ", said := capsys.readouterr().err)  # YAML's own show the place in lines below
     assert told != said
@@ -230,7 +230,7 @@ def test_a_file_of_a_gigabyte_is_not_read(tmp_path: Path, capsys: pytest.Capture
     spec = spec_of(tmp_path / "spec", runs.texts())
     with (spec / "policy.md").open("r+b") as file:
         file.truncate(1 << 30)
-    assert make_domain.main([str(spec), "--out", str(tmp_path / "out")]) == 2
+    assert generate.main([str(spec), "--out", str(tmp_path / "out")]) == 2
     assert "policy.md: 1073741824 bytes, at most 16777216 are read" in capsys.readouterr().err
 
 

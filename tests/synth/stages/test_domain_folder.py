@@ -16,7 +16,7 @@ from tests.domains import LIBRARY, library, with_tool
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTask
-from toolorchestra.synth import make_domain, prove
+from toolorchestra.synth import generate, prove
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.seed_rows import LISTS
 from toolorchestra.synth.proof import similarity
@@ -232,7 +232,7 @@ def test_an_interrupt_waits_for_no_worker() -> None:
 
 @pytest.mark.parametrize(
     ("main", "words"),
-    [(prove.main, "--sample 0"), (make_domain.main, "zoo --model standin:parking --out x --at-once 0")],
+    [(prove.main, "--sample 0"), (generate.main, "zoo --model standin:parking --out x --at-once 0")],
 )
 def test_numbers_of_nothing_are_refused_at_the_start(
     main: Callable[[Sequence[str]], int], words: str, capsys: pytest.CaptureFixture[str]

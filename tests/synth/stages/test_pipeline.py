@@ -24,7 +24,7 @@ from toolorchestra.envs.base.errors import ConfigError, SpendCapReached
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.synth import make_domain, prove
+from toolorchestra.synth import generate, prove
 from toolorchestra.synth.authors import model_author
 from toolorchestra.synth.authors.model_author import USUAL, LlmAuthor, ScriptedParts
 from toolorchestra.synth.formats import spec as specs
@@ -277,7 +277,7 @@ def test_other_settings_or_an_unnamed_resume_are_refused(tmp_path: Path) -> None
 
 def test_the_report_bills_by_stage_and_role_and_counts_what_was_dropped(tmp_path: Path) -> None:
     made, spent = runs.made(tmp_path, runs.slipping("schema", lambda text: text.replace("CREATE", "CRAETE")))
-    told = make_domain.report_of(made, spent)
+    told = generate.report_of(made, spent)
     assert {"schema/author", "policy/judge", "intents/author"} <= set(told["usd_by_stage"])
     assert sum(told["usd_by_stage"].values()) == pytest.approx(told["usd"])
     assert told["usd_a_kept_task"] == pytest.approx(told["usd"] / 12)
@@ -285,7 +285,7 @@ def test_the_report_bills_by_stage_and_role_and_counts_what_was_dropped(tmp_path
     assert schema["rounds"] == 1
     assert schema["dropped"] == {"SQL": 1}
     assert sum(told["difficulty"].values()) == told["tasks"] == 12
-    assert "SQL: 1" in make_domain.report_text(told)
+    assert "SQL: 1" in generate.report_text(told)
 
 
 def test_voices_are_made_where_time_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,18 +305,18 @@ def test_voices_are_made_where_time_is_limited(tmp_path: Path, monkeypatch: pyte
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "finance"  # the name of a shipped one, whose spec it is not of
     made = ["a library", "--model", f"standin:{runs.SPEC}", "--tasks", "10", "--out", str(out)]
-    assert make_domain.main(made) == 0
+    assert generate.main(made) == 0
     assert "library: 10 tasks kept" in capsys.readouterr().out
     assert prove.main([str(out), "--at-once", "1"]) == 0
     assert "library: 10 tasks self-consistent" in capsys.readouterr().out
-    assert make_domain.main(made) == 2
+    assert generate.main(made) == 2
     assert "On the command line: --resume, or another --out\n" in capsys.readouterr().err
-    assert make_domain.main([*made, "--resume", "--seed", "2"]) == 2
+    assert generate.main([*made, "--resume", "--seed", "2"]) == 2
     assert "was begun with other settings (seed: 1 then, 2 now)" in capsys.readouterr().err
     again = [*made[:-1], str(tmp_path / "again"), "--replay", str(tmp_path / "finance.work" / "calls.jsonl")]
-    assert make_domain.main(again) == 0
+    assert generate.main(again) == 0
     assert runs.read(tmp_path / "again") == runs.read(out)
-    assert make_domain.main(["a library " * 40, "--model", "nobody:x", "--out", str(tmp_path / "x")]) == 2
+    assert generate.main(["a library " * 40, "--model", "nobody:x", "--out", str(tmp_path / "x")]) == 2
     told = capsys.readouterr().err
     assert (
         "error: a model is written SCHEME:NAME, got 'nobody:x'; no scheme 'nobody'; valid: openai, standin. On" in told
@@ -336,7 +336,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 )
 def test_what_is_asked_for_must_be_possible(asked: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with contextlib.suppress(SystemExit):  # where the options themselves are wrong
-        assert make_domain.main(asked.split()) == 2
+        assert generate.main(asked.split()) == 2
     assert says in capsys.readouterr().err
 
 
@@ -350,5 +350,5 @@ def test_a_cassette_without_the_call_says_so(tmp_path: Path, capsys: pytest.Capt
     tape = tmp_path / "tape.jsonl"
     tape.write_text("")
     arguments = ["a zoo", "--model", f"standin:{runs.SPEC}", "--out", str(tmp_path / "zoo")]
-    assert make_domain.main([*arguments, "--replay", str(tape)]) == 2
+    assert generate.main([*arguments, "--replay", str(tape)]) == 2
     assert "no recording of this call (subjects, author" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.synth import runs
-from toolorchestra.synth import lint, make_domain, prove
+from toolorchestra.synth import generate, lint, prove
 from toolorchestra.synth.authors.model_author import LlmAuthor, ScriptedParts
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.stages import domain_folder, spec_lint
@@ -81,7 +81,7 @@ def test_the_command_prints_file_entry_and_what_was_expected(capsys: pytest.Capt
 
 def test_strict_makes_nothing_of_what_was_seen_by_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "vet"
-    assert make_domain.main([str(CARELESS), "--tasks", "10", "--out", str(out), "--strict"]) == 2
+    assert generate.main([str(CARELESS), "--tasks", "10", "--out", str(out), "--strict"]) == 2
     assert "are answered with another row than they name; the first: intents.yaml: intent" in capsys.readouterr().err
     assert not out.exists()
 

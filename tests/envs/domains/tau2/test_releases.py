@@ -45,7 +45,8 @@ def test_the_version_is_the_checkouts_own_and_changes_with_all_that_is_read(tmp_
     path = str(checkout(tmp_path, [task()]))
     seen = []
     for file, text in (("", ""), ("domains/airline/policy.md", "Be kind."), ("domains/airline/split_tasks.json", "{}"),
-                       ("domains/airline/tasks/task_7.json", "{}"), ("user_simulator/simulation_guidelines.md", "Be brief.")):  # fmt: skip
+                       ("domains/airline/tasks/task_7.json", "{}"),
+                       ("user_simulator/simulation_guidelines.md", "Be brief.")):  # fmt: skip
         if file:
             (tmp_path / "data/tau2" / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "data/tau2" / file).write_text(text, encoding="utf-8")
