@@ -111,7 +111,7 @@ class PolicyService:
         self._open: set[ClientSession] = set()
         self._late: set[ClientSession] = set()
         """Conversations that have ended while they waited for the client, until they expire."""
-        self._expiring: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._opening = 0
         self._room = limits.at_once + limits.queue
         self._folder, self._texts = folder, texts
@@ -230,7 +230,8 @@ class PolicyService:
             await self.books.settled()
             return told
         except BaseException:
-            await self._stop(session, "cancelled")
+            # In a task of its own: anyio, under the MCP server, cancels again at every await of who was left.
+            await asyncio.shield(self._stopping(session, "cancelled"))
             raise
 
     async def left(self, session: ClientSession) -> None:
@@ -311,6 +312,12 @@ class PolicyService:
         if session.watch is not None:
             session.watch(told_step(step))
 
+    def _stopping(self, session: ClientSession, ended: str) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(self._stop(session, ended))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
+
     async def _stop(self, session: ClientSession, ended: str) -> None:
         """End an episode in the middle, and book what was paid."""
         if session in self._open:
@@ -331,9 +338,7 @@ class PolicyService:
     def _expire(self, session: ClientSession) -> None:
         session.state = "expires"
         self._late.discard(session)
-        task = asyncio.ensure_future(self._stop(session, "expired"))
-        self._expiring.add(task)
-        task.add_done_callback(self._expiring.discard)
+        self._stopping(session, "expired")
 
     def _end(self, session: ClientSession, solution: Solution) -> None:
         if session not in self._open:  # ended twice: by a client that has gone, and by the end of the server
@@ -453,8 +458,8 @@ class PolicyService:
         self.draining = True
         for session in list(self._open):
             await self._stop(session, "cancelled")
-        if self._expiring:
-            await asyncio.wait(self._expiring)
+        if self._ending:
+            await asyncio.wait(self._ending)
         await self.books.settled(None)
         for solver in self.solvers.values():
             await solver.aclose()

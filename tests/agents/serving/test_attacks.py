@@ -72,6 +72,21 @@ def test_a_stream_that_is_never_begun_is_ended(tmp_path: Path) -> None:
     assert [one.held for one in service.accounts.accounts()] == [0]
 
 
+def test_who_leaves_by_mcp_is_billed_and_leaves_nothing_set_aside(tmp_path: Path) -> None:
+    call = {"name": "ask", "arguments": {"question": CAPITAL, "budget_usd": 0.2}}
+    said = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    both = {"accept": "application/json, text/event-stream"}
+    with running_over(lambda _: replace(PARIS, seconds=5.0), tmp_path, "chat") as (server, expert):
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.url}/mcp", json=said, headers=both, timeout=0.3)
+        assert expert.seen
+        assert until(lambda: bool(server.service.latest), 3.0)
+        (ended,) = server.service.latest
+        assert (ended.ended, server.service.in_flight()) == ("cancelled", [])
+        assert until(lambda: server.service.accounts.accounts()[0][1:] == (round(ended.usd * 1e9), 0))
+        assert ended.usd > 0
+
+
 @pytest.mark.parametrize("limit", ["budget_usd", "deadline_seconds"])
 def test_a_limit_of_0_is_no_limit_of_the_servers(tmp_path: Path, limit: str) -> None:
     with running_over(lambda _: PARIS, tmp_path, ALWAYS) as (server, expert):
