@@ -35,7 +35,8 @@ class ChatBody:
     model: str
     messages: Any
     stream: bool = False
-    stream_options: Any = None
+    stream_options: Mapping[str, Any] | None = None
+    """With include_usage, the bill comes in a chunk of its own, without a choice; else it is in the last choice's."""
     tools: Any = None
     seed: int | None = None
     n: int | None = None
@@ -263,7 +264,7 @@ def step(request_id: str, model: str, text: str) -> bytes:
     return _piece(ChatReply(request_id, model), {"reasoning_content": text})
 
 
-def ending(reply: ChatReply) -> Iterator[bytes]:
+def ending(reply: ChatReply, usage_apart: bool) -> Iterator[bytes]:
     """The last pieces of a stream: the answer and the bill, or what failed with the bill."""
     if reply.ended == "failed":
         yield _event(failed(reply))
@@ -272,8 +273,10 @@ def ending(reply: ChatReply) -> Iterator[bytes]:
         if reply.calls:
             delta["tool_calls"] = [{"index": number, **_call(call)} for number, call in enumerate(reply.calls)]
         yield _piece(reply, delta)
-        yield _piece(reply, {}, _reason(reply), **_told(reply))
-        yield _event({**_head(reply, "chat.completion.chunk"), "choices": [], "usage": dict(reply.usage)})
+        usage = {"usage": dict(reply.usage)}
+        yield _piece(reply, {}, _reason(reply), **_told(reply), **({} if usage_apart else usage))
+        if usage_apart:
+            yield _event({**_head(reply, "chat.completion.chunk"), "choices": [], **usage})
     yield b"data: [DONE]\n\n"
 
 

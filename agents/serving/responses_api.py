@@ -45,11 +45,7 @@ def _messages(items: Sequence[Any]) -> list[dict[str, Any]]:
             raise ConfigError(f"the request: input[{number}] must be an object, got {type(item).__name__}")
         kind = item.get("type", "message")
         if kind == "message":
-            content = item.get("content")
-            if isinstance(content, list):  # its parts as the chat API names them
-                texts = ("input_text", "output_text")
-                content = [{**one, "type": "text"} if _type(one) in texts else one for one in content]
-            made.append({"role": item.get("role"), "content": content})
+            made.append({"role": item.get("role"), "content": _content(item.get("content"))})
         elif kind == "function_call":
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
             call = {"id": item.get("call_id"), "type": "function", "function": function}
@@ -58,11 +54,18 @@ def _messages(items: Sequence[Any]) -> list[dict[str, Any]]:
             else:
                 made.append({"role": "assistant", "content": None, "tool_calls": [call]})
         elif kind == "function_call_output":
-            made.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")})
+            made.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": _content(item.get("output"))})
         elif kind != "reasoning":
             forms = "a message, function_call or function_call_output"
             raise ConfigError(f"the request: input[{number}] must be {forms}, got {kind!r:.40}")
     return made
+
+
+def _content(given: Any) -> Any:
+    """Name the parts of a message as the chat API does."""
+    if not isinstance(given, list):
+        return given
+    return [{**one, "type": "text"} if _type(one) in ("input_text", "output_text") else one for one in given]
 
 
 def _type(part: Any) -> Any:
@@ -123,24 +126,37 @@ def step(_request_id: str, _model: str, _text: str) -> bytes:
     return b""
 
 
-def ending(reply: ChatReply) -> Iterator[bytes]:
-    """A reply as the last events of a stream."""
+def ending(reply: ChatReply, _usage_apart: bool) -> Iterator[bytes]:
+    """A reply as the last events of a stream, whose very last has the bill."""
     if reply.ended == "failed":
-        yield event("error", 1, message=reply.failure, code="failed", param=None)
+        usage = _usage(dict(reply.usage))
+        yield event("error", 1, message=reply.failure, code="failed", param=None, usage=usage)
         return
     told = whole(reply)
-    number = 1
+    events: list[tuple[str, dict[str, Any]]] = []
     for place, item in enumerate(told["output"]):
-        yield event("response.output_item.added", number, output_index=place, item=item)
         if item["type"] == "message":
-            where = {"item_id": item["id"], "output_index": place, "content_index": 0}
-            number += 1
-            yield event("response.output_text.delta", number, **where, delta=reply.text, logprobs=[])
-        number += 1
-        yield event("response.output_item.done", number, output_index=place, item=item)
-        number += 1
-    kind = "response.completed" if told["status"] == "completed" else "response.incomplete"
-    yield event(kind, number, response=told)
+            events += _message_events(item, place)
+        else:
+            events.append(("output_item.added", {"output_index": place, "item": item}))
+        events.append(("output_item.done", {"output_index": place, "item": item}))
+    events.append((told["status"], {"response": told}))
+    for number, (kind, data) in enumerate(events, 1):
+        yield event(f"response.{kind}", number, **data)
+
+
+def _message_events(item: dict[str, Any], place: int) -> list[tuple[str, dict[str, Any]]]:
+    """A message from its empty beginning to its whole text, which clients put together."""
+    where = {"item_id": item["id"], "output_index": place, "content_index": 0}
+    (part,) = item["content"]
+    begun = {**item, "status": "in_progress", "content": []}
+    return [
+        ("output_item.added", {"output_index": place, "item": begun}),
+        ("content_part.added", {**where, "part": {**part, "text": ""}}),
+        ("output_text.delta", {**where, "delta": part["text"], "logprobs": []}),
+        ("output_text.done", {**where, "text": part["text"], "logprobs": []}),
+        ("content_part.done", {**where, "part": part}),
+    ]
 
 
 def opening(request_id: str, model: str) -> bytes:

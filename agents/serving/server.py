@@ -37,6 +37,8 @@ _LOG = logging.getLogger("uvicorn.error")
 BODY_BYTES = 4 << 20
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 _PRIVATE = {"cache-control": "no-store"}
+_ONCE = {"x-should-retry": "false"}
+"""Header of what OpenAI's client would send again, and pay again, up to twice."""
 Handler = Callable[[Request, str], Awaitable[Response]]
 T = TypeVar("T")
 
@@ -164,8 +166,10 @@ class Server:
     def _refuse(self, err: Refused) -> Response:
         self.metrics.refused(err.code)
         kind = "invalid_request_error" if err.status < 500 else "server_error"
-        waits = {"retry-after": str(math.ceil(err.after_seconds))} if err.after_seconds else {}
-        return JSONResponse(api.problem(str(err), kind, err.code), err.status, headers=waits)
+        told = {"retry-after": str(math.ceil(err.after_seconds))} if err.after_seconds else {}
+        if err.status == 409:  # a conversation that is gone stays so
+            told |= _ONCE
+        return JSONResponse(api.problem(str(err), kind, err.code), err.status, headers=told)
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -179,16 +183,17 @@ class Server:
         """An answer in one of the two forms."""
         session = await self.service.begin(data, account)
         if data.get("stream"):
-            events = self._events(session, form, steps=bool(data.get("steps")))
+            events = self._events(session, form, data)
             return _Stream(self.service, session, events)
         reply = await _unless_gone(request, self.service.reply(session))
         if reply.ended == "failed":
-            return JSONResponse(api.failed(reply), 502, headers=api.headers(reply))
+            return JSONResponse(api.failed(reply), 502, headers=api.headers(reply) | _ONCE)
         return JSONResponse(form.whole(reply), headers=api.headers(reply))
 
-    async def _events(self, session: ClientSession, form: Any, *, steps: bool) -> AsyncIterator[bytes]:
+    async def _events(self, session: ClientSession, form: Any, data: Mapping[str, Any]) -> AsyncIterator[bytes]:
         told: asyncio.Queue[str] = asyncio.Queue()
-        session.watch = told.put_nowait if steps else None
+        session.watch = told.put_nowait if data.get("steps") else None
+        usage_apart = bool((data.get("stream_options") or {}).get("include_usage"))
         playing = asyncio.create_task(self.service.reply(session))
         who = (session.request_id, session.model)
         try:
@@ -205,7 +210,7 @@ class Server:
                 yield form.step(*who, step)
             while not told.empty():
                 yield form.step(*who, told.get_nowait())
-            for piece in form.ending(await playing):
+            for piece in form.ending(await playing, usage_apart):
                 yield piece
         finally:
             if not playing.done():  # the client has gone: what was paid is booked
@@ -214,7 +219,8 @@ class Server:
 
     async def _decision(self, request: Request, account: str) -> Response:
         told = await _unless_gone(request, self.service.decision(await _body(request), account))
-        return JSONResponse(told, 502 if told.get("ended") == "failed" else 200)
+        failed = told.get("ended") == "failed"
+        return JSONResponse(told, 502 if failed else 200, headers=_ONCE if failed else {})
 
     async def _feedback(self, request: Request, account: str) -> Response:
         data = await _body(request)

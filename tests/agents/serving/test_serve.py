@@ -85,9 +85,14 @@ def test_a_stream_tells_steps_when_asked_and_ends_with_the_bill(simulated: Serve
     assert said == "325"
     assert steps[0].startswith("search(")
     assert pieces[-1].usage.cost > 0
-    assert pieces[-2].choices[0].finish_reason == "stop"
-    quiet: list[Any] = list(create(model="cascade", messages=asked(QUESTIONS[2]), stream=True))
+    assert pieces[-1].choices[0].finish_reason == "stop"
+    usage_apart: Any = {"stream": True, "stream_options": {"include_usage": True}}
+    quiet: list[Any] = list(create(model="cascade", messages=asked(QUESTIONS[2]), **usage_apart))
     assert not any("reasoning_content" in (p.choices[0].delta.model_extra or {}) for p in quiet if p.choices)
+    assert quiet[-1].usage.cost == pieces[-1].usage.cost
+    assert [(one.choices, one.usage is None) for one in quiet[-1:]] == [([], False)]
+    assert quiet[-2].choices[0].finish_reason == "stop"
+    assert quiet[-2].usage is None
 
 
 def test_the_responses_api_is_the_same(simulated: ServedPolicies) -> None:
@@ -96,8 +101,12 @@ def test_the_responses_api_is_the_same(simulated: ServedPolicies) -> None:
     assert (answer.output_text, answer.status) == ("325", "completed")
     assert answer.usage.cost == to.load_policy("cascade").solve(QUESTIONS[2], budget_usd=0.5).usd
     events = list(create(model="cascade", input=asked(QUESTIONS[2]), stream=True))
-    assert [one.type for one in events][::4] == ["response.created", "response.completed"]
+    assert [one.type for one in events][::7] == ["response.created", "response.completed"]
+    assert [one.sequence_number for one in events] == [*range(8)]
     assert events[-1].response.output_text == "325"
+    with client(simulated).responses.stream(model="cascade", input=QUESTIONS[2]) as stream:
+        assert [one.snapshot for one in stream if one.type == "response.output_text.delta"] == ["325"]
+        assert stream.get_final_response().output_text == "325"
     cut: Any = create(model="cascade", input=QUESTIONS[0], extra_body={"deadline_seconds": 0.5})
     assert cut.status == "incomplete"
     own = {"type": "function", **ADD["function"]}
@@ -106,9 +115,10 @@ def test_the_responses_api_is_the_same(simulated: ServedPolicies) -> None:
         if called.output[-1].type == "function_call":
             break
     sent: Any = asked(QUESTIONS[3])
+    parts = [{"type": "input_text", "text": "3"}]
     while calls := [item for item in called.output if item.type == "function_call"]:
         sent += [item.model_dump(exclude_none=True) for item in called.output]
-        sent += [{"type": "function_call_output", "call_id": item.call_id, "output": "3"} for item in calls]
+        sent += [{"type": "function_call_output", "call_id": item.call_id, "output": parts} for item in calls]
         called = create(model="random", input=sent, tools=[own])
     assert called.ended == "answered"
     with pytest.raises(openai.BadRequestError, match="previous_response_id is not kept"):
@@ -332,10 +342,37 @@ def test_a_decision_for_a_model_that_is_no_name_is_told_with_its_bill(tmp_path: 
     assert (told["calls"], told["cost"]) == ([{"name": "answer", "arguments": {"model": ["a"]}}], 0.0002)
 
 
+def test_openais_client_does_not_pay_again_for_what_failed(tmp_path: Path) -> None:
+    def reply(asked: ReceivedRequest) -> ServerReply:
+        if asked.json["model"] == "qwen3-8b":
+            return ServerReply(to.render_call("answer", {"model": "answer-1"}), usage=PARIS.usage)
+        return ServerReply(status=500)
+
+    with running_over(reply, tmp_path, "chat") as (server, _):
+        api = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+        for create, said in ((api.chat.completions.create, "messages"), (api.responses.create, "input")):
+            with pytest.raises(openai.InternalServerError, match="did not answer") as failed:
+                create(model="chat", extra_body=ANSWER_ALONE, **{said: asked(CAPITAL)})  # type: ignore[call-overload]
+            assert failed.value.response.status_code == 502
+        (event,) = (
+            one
+            for one in api.responses.create(model="chat", input=CAPITAL, stream=True, extra_body=ANSWER_ALONE)
+            if one.type == "error"
+        )
+        costs = [one.usd for one in server.service.latest]
+        assert (event.code, event.model_extra["usage"]["cost"]) == ("failed", costs[-1])
+        assert min(costs) > 0
+        assert len(server.service.latest) == 3
+        message = {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "add"}}]}
+        gone = server.ask("chat", [*asked(CAPITAL), message, {"role": "tool", "tool_call_id": "a", "content": "1"}])
+        assert (gone.status_code, gone.headers["x-should-retry"]) == (409, "false")
+
+
 def test_a_decision_that_fails_is_a_502_with_its_bill(tmp_path: Path) -> None:
     with running_over(lambda asked: ServerReply(status=500), tmp_path, "chat") as (server, _):
         told = httpx.post(f"{server.url}/v1/decision", json={"model": "chat", "messages": asked(CAPITAL)})
         assert (told.status_code, told.json()["ended"]) == (502, "failed")
+        assert told.headers["x-should-retry"] == "false"
         assert "did not answer" in told.json()["error"]["message"]
         assert told.json()["cost"] == server.service.latest[-1].usd
 
