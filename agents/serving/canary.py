@@ -1,6 +1,7 @@
 """A second policy that answers a share of the requests for the first, until it is told to be worse.
 
-Both sides are compared when each has ended 50, 100, 200, ... requests. The canary is stopped when
+Both sides are compared when each has ended 50, 100, 200, ... requests; the moves of one tool loop, which are as hard as
+each other, count as one. The canary is stopped when
 - more of its requests fail or are cut off by a limit, or
 - fewer of its answers are right, of those that somebody rated, or
 - its mean cost is above `most_cost` times the other's.
@@ -14,13 +15,16 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, field
-from statistics import NormalDist, fmean, variance
+from statistics import NormalDist
 from typing import Any
 
-from toolorchestra.agents.evaluation.statistics import mean_interval, wilson
+from toolorchestra.agents.evaluation.statistics import student, wilson
+from toolorchestra.envs.money.prices import NANO
 
 FIRST_LOOK = 50
 LEVEL = 0.05
+LOOPS_KEPT = 10_000
+"""Latest loops of a policy whose next move is known for theirs."""
 _RULES = 3
 GOOD = ("answered", "tool_calls")
 _SAYS_NOTHING = ("cancelled", "decided", "expired")
@@ -29,30 +33,56 @@ _SAYS_NOTHING = ("cancelled", "decided", "expired")
 
 @dataclass
 class Arm:
-    """What one policy's requests came to."""
+    """What one policy's requests came to, in sums, which grow with no request."""
 
-    usd: list[float] = field(default_factory=list)
+    requests: int = 0
+    nano_usd: int = 0
+    squares: int = 0
+    """Sum of the squares of each one's nano-dollars."""
     bad: int = 0
     """Requests that failed, or that a limit cut off."""
     rated: int = 0
     right: int = 0
+    _loops: dict[str, tuple[int, bool]] = field(default_factory=dict, repr=False)
+    """Nano-dollars of the latest loops so far, and whether a move of theirs was bad."""
+
+    def take(self, loop: str, nano_usd: int, bad: bool) -> None:
+        """Count a request, or one move more of a loop."""
+        before, was_bad = self._loops.get(loop, (0, False))
+        self.requests += loop not in self._loops
+        self.nano_usd += nano_usd
+        self.squares += (before + nano_usd) ** 2 - before**2
+        self.bad += bad and not was_bad
+        self._loops.pop(loop, None)  # it comes last again
+        self._loops[loop] = before + nano_usd, bad or was_bad
+        if len(self._loops) > LOOPS_KEPT:
+            del self._loops[next(iter(self._loops))]
+
+    def mean_and_variance(self) -> tuple[float, float]:
+        """Mean cost in dollars, and the variance of that mean, of two requests at least."""
+        number = self.requests
+        spread = number * self.squares - self.nano_usd**2  # of whole numbers: exact
+        return self.nano_usd / number / NANO, spread / (number**2 * (number - 1)) / NANO**2
 
     def above(self, other: Arm, factor: float, z: float) -> bool:
         """Whether the mean cost is surely above so many times the other's."""
-        spread = variance(self.usd) / len(self.usd) + factor * factor * variance(other.usd) / len(other.usd)
-        return fmean(self.usd) - factor * fmean(other.usd) > z * math.sqrt(spread)
+        (mine, mine_varies), (others, others_vary) = self.mean_and_variance(), other.mean_and_variance()
+        return mine - factor * others > z * math.sqrt(mine_varies + factor * factor * others_vary)
 
     def told(self) -> dict[str, Any]:
         """Figures with their intervals."""
-        number = len(self.usd)
-        cost = mean_interval(self.usd, never_below_0=True)
+        number, interval = self.requests, None
+        if number > 1:
+            mean, varies = self.mean_and_variance()
+            reach = student(number - 1) * math.sqrt(varies)
+            interval = (max(0.0, mean - reach), mean + reach)
         return {
             "requests": number,
             "failed_or_cut": self.bad / number if number else None,
             "right": self.right / self.rated if self.rated else None,
             "rated": self.rated,
-            "usd": sum(self.usd) / number if number else None,
-            "usd_interval": (cost.low, cost.high) if cost is not None else None,
+            "usd": self.nano_usd / number / NANO if number else None,
+            "usd_interval": interval,
         }
 
 
@@ -72,12 +102,10 @@ class Canary:
             return policy
         return self.canary if random.Random(request_id).random() < self.share else policy
 
-    def ended(self, policy: str, ended: str, usd: float, right: float | None) -> None:
-        """Count a request that has ended."""
+    def ended(self, policy: str, ended: str, usd: float, right: float | None, loop: str) -> None:
+        """Count a request of a loop that has ended; one that is of none has a loop of its own."""
         if policy in self.arms and ended not in _SAYS_NOTHING:
-            arm = self.arms[policy]
-            arm.usd.append(usd)
-            arm.bad += ended not in GOOD
+            self.arms[policy].take(loop, round(usd * NANO), ended not in GOOD)
             if right is not None:
                 self.rate(policy, right >= 0.5)
             self._judge()
@@ -95,12 +123,12 @@ class Canary:
 
     def _judge(self) -> None:
         first, canary = self.arms[self.first], self.arms[self.canary]
-        if self.stopped or min(len(first.usd), len(canary.usd)) < FIRST_LOOK << self._looks:
+        if self.stopped or min(first.requests, canary.requests) < FIRST_LOOK << self._looks:
             return
         self._looks += 1
         z = NormalDist().inv_cdf(1 - LEVEL / (self._looks * (self._looks + 1)) / _RULES)
         rated = min(first.rated, canary.rated) >= FIRST_LOOK
-        if surely_more(canary.bad, len(canary.usd), first.bad, len(first.usd), z):
+        if surely_more(canary.bad, canary.requests, first.bad, first.requests, z):
             self.stopped = "more of its requests fail or are cut off"
         elif rated and surely_more(first.right, first.rated, canary.right, canary.rated, z):
             self.stopped = "fewer of its answers are right"

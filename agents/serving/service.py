@@ -356,7 +356,7 @@ class PolicyService:
         ended = Ended(**who, **what, seconds=seconds, own_tools=own, trajectory=row)
         self.latest.append(ended)
         if self.canary is not None:
-            self.canary.ended(ended.policy, ended.ended, ended.usd, ended.right)
+            self.canary.ended(ended.policy, ended.ended, ended.usd, ended.right, session.loop)
         for listener in self.on_end:
             listener(ended)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import httpx2 as httpx
@@ -11,7 +12,9 @@ import pytest
 
 import toolorchestra as to
 from tests.support.served import running
+from toolorchestra.agents.evaluation.statistics import student
 from toolorchestra.agents.policies.base import Move
+from toolorchestra.agents.serving import canary as module
 from toolorchestra.agents.serving.canary import Canary
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.episode.episode import Episode
@@ -27,7 +30,7 @@ def stopped(seed: int, requests: int, fails: float, right: float, usd: float) ->
         mine = policy == "new"
         ended = "failed" if rng.random() < (fails if mine else 0.05) else "answered"
         cost = rng.expovariate(1 / (usd if mine else 0.01))
-        canary.ended(policy, ended, cost, float(rng.random() < (right if mine else 0.7)))
+        canary.ended(policy, ended, cost, float(rng.random() < (right if mine else 0.7)), str(number))
     return canary.stopped
 
 
@@ -50,9 +53,27 @@ def test_one_that_is_no_worse_is_seldom_stopped() -> None:
 def test_clients_that_never_send_their_tools_results_stop_nothing() -> None:
     canary = Canary("old", "new", 0.3, 1.5)
     for policy, ended in (("old", "answered"), ("new", "expired")):
-        for _ in range(200):
-            canary.ended(policy, ended, 0.01, None)
+        for number in range(200):
+            canary.ended(policy, ended, 0.01, None, str(number))
     assert (canary.stopped, canary.arms["new"].bad) == ("", 0)
+
+
+def test_the_moves_of_a_loop_count_as_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOPS_KEPT", 10)
+    canary = Canary("old", "new", 0.3, 1.5)
+    for policy, usd in (("old", 0.01), ("new", 0.1)):
+        for move in range(200):
+            ended = "failed" if move in (70, 71) else "tool_calls"
+            canary.ended(policy, ended, usd * (1 + move // 100), None, str(move // 20))
+    new = canary.arms["new"]
+    assert (canary.stopped, new.requests, new.bad, len(new._loops)) == ("", 10, 1, 10)
+    costs = [2.0] * 5 + [4.0] * 5
+    reach = student(9) * stdev(costs) / 10**0.5
+    assert new.told()["usd"] == 3.0
+    assert new.told()["usd_interval"] == pytest.approx((3.0 - reach, 3.0 + reach))
+    for number in range(1000):
+        canary.ended("old", "answered", 0.01, None, f"alone {number}")
+    assert (canary.arms["old"].requests, len(canary.arms["old"]._loops)) == (1010, 10)
 
 
 def test_the_share_is_drawn_by_the_request_and_ends_with_the_canary() -> None:
