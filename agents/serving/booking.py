@@ -15,6 +15,8 @@ from toolorchestra.envs.base.errors import Outage
 _LOG = logging.getLogger("uvicorn.error")
 _BOOKED_SECONDS = 1.0
 """How long an answer waits until it is booked, at most twice."""
+_AGAIN_SECONDS = 5.0
+"""How long after an outage the database is asked again."""
 T = TypeVar("T")
 
 
@@ -27,6 +29,7 @@ class Bookkeeper:
         self._owed: dict[str, tuple[int, bool]] = {}
         """What requests have cost, in nano-dollars, and whether they have ended, until the database has it."""
         self._booking: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
 
     async def aside(self, work: Callable[..., T], *given: Any) -> T:
         """Do work on the accounts in their thread, in turn."""
@@ -59,6 +62,15 @@ class Bookkeeper:
             if self._owed:
                 await asyncio.wait({self._book()}, timeout=seconds)
 
+    async def close(self) -> None:
+        """Book what the database takes now, and ask it no more."""
+        await self.settled(None)
+        self._no_more()
+
+    def _no_more(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+
     def _book(self) -> asyncio.Task[None]:
         """Book in a task that nobody's going away cancels. What the database cannot take now it takes later; until then
         what was set aside counts."""
@@ -77,6 +89,8 @@ class Bookkeeper:
             await self.aside(book)
         except Outage as err:
             _LOG.error("%s; %d requests are booked later", err, len(self._owed))
+            self._no_more()
+            self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._book)
             return
         self._owed = {request_id: cost for request_id, cost in self._owed.items() if due.get(request_id) != cost}
         if self._owed:  # what came meanwhile

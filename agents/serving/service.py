@@ -460,7 +460,7 @@ class PolicyService:
             await self._stop(session, "cancelled")
         if self._ending:
             await asyncio.wait(self._ending)
-        await self.books.settled(None)
+        await self.books.close()
         for solver in self.solvers.values():
             await solver.aclose()
 
