@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, get_args, get_type_hints
 
 from toolorchestra.agents.calibration.experts_fit import FitFile
+from toolorchestra.agents.policies.expected import PURPOSES
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.questions.datasets import family_of
@@ -22,7 +23,6 @@ from toolorchestra.envs.outcomes.table import MOST_SECONDS
 from toolorchestra.envs.tools.tool_config import ToolConfig
 
 SUBJECTS: tuple[str, ...] = get_args(get_type_hints(Question)["family"])
-PURPOSES: Mapping[str, Purpose] = {"search": "query", "enhance_reasoning": "code", "answer": "answer", "ask": "answer"}
 DOES: Mapping[Purpose, str] = {"query": "writes queries", "code": "writes programs", "answer": "answers"}
 MOST_NAMED = 8
 """Models that a sentence names."""

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -168,10 +167,9 @@ def app_of(service: PolicyService) -> Any:
     """The ASGI application over a service, with its page."""
     from toolorchestra.agents.reports.page import page_of_server
     from toolorchestra.agents.serving.server import Server
+    from toolorchestra.agents.serving.spans import Spans
 
-    if find_spec("opentelemetry") is not None:
-        from toolorchestra.agents.serving.spans import Spans
-
+    with suppress(ImportError):  # opentelemetry is a namespace, in which its API may be missing
         service.on_end.append(Spans())
     return Server(service, page_of_server("SIMULATED" if is_simulated(service) else "toolorchestra")).app()
 
@@ -202,4 +200,5 @@ def listening(host: str, port: int) -> Iterator[tuple[str, Callable[[Any, int], 
             uvicorn.Server(settings).run(sockets=[bound])
 
     with bound:
-        yield f"http://{host}:{bound.getsockname()[1]}", serve
+        named = f"[{host}]" if family == socket.AF_INET6 else host
+        yield f"http://{named}:{bound.getsockname()[1]}", serve

@@ -233,12 +233,14 @@ def _taken(key: ApiKey | None, tokens: float, at: float, now: float) -> tuple[fl
     set back gives nothing, and takes nothing."""
     if key is None or key.requests_per_minute is None:
         return 0.0, 0.0
+    if not key.requests_per_minute:
+        return 0.0, 3600.0
     rate = key.requests_per_minute / 60
     most = max(1.0, rate * _BURST_SECONDS)
     have = most if not at else min(most, tokens + max(0.0, now - at) * rate)
     if have >= 1:
         return have - 1, 0.0
-    return have, (1 - have) / rate if rate else 3600.0
+    return have, (1 - have) / rate
 
 
 Do = Callable[..., list[Any]]

@@ -14,7 +14,7 @@ try:  # up here, since the SDK reads the tools' annotations
     from mcp.server.mcpserver import Context
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.transport_security import TransportSecuritySettings
-except ModuleNotFoundError:
+except ImportError:  # not installed, or of another major version
     MCPServer = None  # type: ignore[assignment,misc]
 
 PATH = "/mcp"

@@ -16,7 +16,7 @@ from toolorchestra.envs.base.errors import POSITIVE, ActionError, ConfigError, o
 from toolorchestra.envs.base.openai_messages import from_openai
 from toolorchestra.envs.base.types import Message, Transcript
 from toolorchestra.envs.episode.episode import Step
-from toolorchestra.envs.money.prices import Tokens
+from toolorchestra.envs.money.prices import NANO, Tokens
 from toolorchestra.envs.tools import Tool
 
 STEP_CHARACTERS = 400
@@ -58,6 +58,8 @@ class ChatBody:
     def __post_init__(self) -> None:
         limits = ("budget_usd", "deadline_seconds")
         require(self, POSITIVE, *(name for name in limits if getattr(self, name) is not None))
+        if self.budget_usd is not None and self.budget_usd * NANO < 1:
+            raise ConfigError(f"budget_usd must be 1e-9, a nano-dollar, or more, got {self.budget_usd!r}")
 
 
 class Spoken(NamedTuple):

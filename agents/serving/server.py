@@ -155,7 +155,10 @@ class Server:
 
     def _account(self, request: Request, *, admin: bool) -> str:
         from_page = request.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
-        named = urlsplit(f"//{request.headers.get('host', '')}").hostname  # a page's own name may lead to this address
+        try:  # a page's own name may lead to this address
+            named = urlsplit(f"//{request.headers.get('host', '')}").hostname
+        except ValueError:
+            named = ""
         if not self.service.accounts.keys and (from_page or named not in (None, *LOOPBACK)):
             raise Refused(403, "other_site", "a page of another site may not ask a server without keys")
         name = self.service.accounts.who(request.headers.get("authorization", ""))

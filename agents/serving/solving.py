@@ -21,7 +21,7 @@ from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.answer_grading import final_answer
 from toolorchestra.envs.base.errors import POSITIVE, ActionError, ConfigError, ToolError, no_such, one_line, require
 from toolorchestra.envs.base.preference import Preference
-from toolorchestra.envs.base.types import Outcome, Transcript
+from toolorchestra.envs.base.types import Message, Outcome, Transcript
 from toolorchestra.envs.domains.source import Asks, Scene, models_of, ungraded
 from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.episode.episode import Episode, Step
@@ -80,7 +80,8 @@ def asked(question: str, *, tools: Sequence[Any] | None = None, **limits: Any) -
     given = [tools] if isinstance(tools, str | Tool) or callable(tools) else list(tools or ())
     names = tuple(one for one in given if isinstance(one, str))
     own = tuple(one if isinstance(one, Tool) else tool(one) for one in given if not isinstance(one, str))
-    return Asked(question, tools=names or None, own=own, **limits)
+    none = tools is not None and not given
+    return Asked(question, tools=names if names or none else None, own=own, **limits)
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class ClientWorld(World):
     def __init__(self, asked: Asked) -> None:
         self.system = asked.system or World.system
         self.toolbox = Toolbox(asked.own)
-        self._said = asked.said
+        self._said = asked.said or (Message(role="user", content=asked.question),)
 
     def opening(self) -> Transcript:
         """Give what was said."""
@@ -242,9 +243,9 @@ class QuestionSolver:
             world.toolbox = Toolbox([*scene.world.toolbox, *own])
         return scene
 
-    async def solve(self, asked: Asked, watch: Watch | None = None) -> Solution:
+    async def solve(self, asked: Asked) -> Solution:
         """Open it and play it to its end."""
-        return await self.play(self.open(asked), watch)
+        return await self.play(self.open(asked))
 
     async def play(self, running: Solving, watch: Watch | None = None) -> Solution:
         """Play to the end. Whatever breaks down is told in the solution, with what was paid. Only a cancelled one

@@ -56,6 +56,14 @@ def test_bills_and_deadlines_hold_when_the_clock_jumps_in_a_request(tmp_path: Pa
     assert (account.held, account.spent) == (0, sum(row["totals"]["nano_usd"] for row in rows))
 
 
+def test_a_key_that_may_ask_0_times_a_minute_may_not_ask() -> None:
+    accounts = Accounts({"bob": ApiKey("0" * 64, requests_per_minute=0)})
+    with pytest.raises(Refused, match="0 requests a minute are allowed") as refused:
+        accounts.begin("r", "bob", 0.01)
+    assert refused.value.after_seconds == 3600
+    accounts.close()
+
+
 def test_a_keys_rate_goes_on_after_its_clock_was_set_back() -> None:
     now = [1e9]
     accounts = Accounts({"bob": ApiKey("0" * 64, requests_per_minute=12)}, clock=lambda: now[0])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import runpy
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx2 as httpx
@@ -24,7 +27,7 @@ from tests.support.served import ADD, ANSWER_ALONE, BACKENDS, PARIS, ServedPolic
 from toolorchestra.agents.commands import serve, serve_environments
 from toolorchestra.agents.commands.serve import ServeOptions, check
 from toolorchestra.agents.policies import knn_and_skillbook
-from toolorchestra.agents.serving import service
+from toolorchestra.agents.serving import mcp_service, service
 from toolorchestra.agents.serving.accounts import new_key
 from toolorchestra.envs.outcomes.recording_forms import read as read_outcomes
 from toolorchestra.envs.tools import ToolContext
@@ -571,6 +574,8 @@ def test_one_policy_answers_questions_in_python_and_plays_in_evaluate(tmp_path: 
 
     def reply(asked: ReceivedRequest) -> ServerReply:
         used = {"prompt_tokens": 100, "completion_tokens": 10}
+        if "Say 42." in asked.text:
+            return ServerReply("42", usage=used)
         if "<answer>" in asked.text:  # it is asked as an expert
             return ServerReply("<answer>42</answer>", usage=used)
         if '"double"' in asked.text and "<tool_response>" not in asked.text:
@@ -601,6 +606,8 @@ def test_one_policy_answers_questions_in_python_and_plays_in_evaluate(tmp_path: 
             if name == "chat":
                 own = policy.solve("Twice 21?", tools=["answer", double])
                 assert (own.calls["double"], own.text) == (1, "42")
+                alone = policy.solve("Say 42.", tools=[])
+                assert (alone.text, alone.calls, [*alone.trajectory["tools"]]) == ("42", {}, [])
             (figures,) = to.evaluate("HLE-v0", policy, backends=str(file), tasks=2, out=tmp_path / name[:4])["policies"]
             assert (figures["policy"], figures["trials"]["ended"]) == (name, 2)
             policy.close()
@@ -630,6 +637,25 @@ LISTING = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 def test_a_page_of_another_site_finds_no_mcp_server_without_keys(simulated: ServedPolicies) -> None:
     named = {"host": "rebound.example", "accept": "application/json, text/event-stream"}
     assert httpx.post(f"{simulated.url}/mcp", json=LISTING, headers=named).status_code in (403, 421)
+
+
+def test_another_version_of_mcp_or_a_part_of_opentelemetry_ends_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [one for one in sys.modules if one.startswith("opentelemetry.")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("mcp.server", "opentelemetry"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    assert runpy.run_path(mcp_service.__file__)["mcp_app"](None) is None
+    made = serve.service_of(ServeOptions(policy=("cascade",), sim=True), tmp_path)
+    assert serve.app_of(made).routes
+    assert len(made.on_end) == 1  # of the metrics
+    made.accounts.close()
+
+
+def test_an_address_of_ip_6_is_in_brackets() -> None:
+    with serve.listening("::1", 0) as (url, _):
+        assert httpx.URL(url).host == "::1"
 
 
 def test_another_agent_asks_by_mcp(tmp_path: Path, keys: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
