@@ -102,6 +102,7 @@ def read_servers(data: Mapping[str, Any], where: str) -> list[VllmServer]:
             f"{where}: the gpu_share of the servers on one GPU add up to {total:g}; lower them, or give each GPUs "
             'of its own: environment = {CUDA_VISIBLE_DEVICES = "1"}'
         )
+    _tables([(one, "http://127.0.0.1:1/v1") for one in made], where)  # before models are loaded for long
     return made
 
 
@@ -224,22 +225,35 @@ def _wait(running: Sequence[Running], start_seconds: float, say: Callable[[str],
 
 
 def endpoint_file(running: Sequence[Running]) -> str:
-    """The endpoint file of these servers, as TOML; read back before it is given out."""
+    """The endpoint file of these servers, as TOML."""
     lines: list[str] = []
-    data: dict[str, dict[str, Any]] = {"endpoints": {}, "models": {}}
-    for one in running:
-        data["endpoints"][one.server.name] = {"base_url": one.base_url}
-        for name in one.server.names:
-            entry = data["models"].setdefault(name, {"model": one.server.model, "endpoints": [], **one.server.served})
-            entry["endpoints"].append(one.server.name)
-    for table, rows in data.items():
+    for table, rows in _tables([(one.server, one.base_url) for one in running], "these servers").items():
         for name, row in rows.items():
-            lines += [f"[{table}.{json.dumps(name)}]", *(f"{k} = {_toml(v)}" for k, v in row.items()), ""]
-    Endpoints.read(data, "the endpoint file of these servers")
+            lines += [f"[{table}.{_toml(name)}]", *(f"{k} = {_toml(v)}" for k, v in row.items()), ""]
     return "\n".join(lines)
+
+
+def _tables(servers: Sequence[tuple[VllmServer, str]], where: str) -> dict[str, dict[str, Any]]:
+    """The endpoint file's tables, of servers at these addresses. Raises ConfigError for what it cannot say."""
+    data: dict[str, dict[str, Any]] = {"endpoints": {}, "models": {}}
+    told: dict[str, tuple[str, dict[str, Any]]] = {}
+    for one, url in servers:
+        data["endpoints"][one.name] = {"base_url": url}
+        mine = {"model": one.model, **one.served}
+        for name in one.names:
+            other, its = told.setdefault(name, (one.name, mine))
+            if its != mine:
+                raise ConfigError(
+                    f"{where}: servers {other} and {one.name} stand for {name!r} and differ in it: {its!r:.120} and "
+                    f"{mine!r:.120}; give both the same model and the same served, or other names"
+                )
+            entry = data["models"].setdefault(name, {"model": one.model, "endpoints": [], **one.served})
+            entry["endpoints"].append(one.name)
+    Endpoints.read(data, f"{where}: their endpoint file")
+    return data
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + "}"
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)  # of two escapes for one character TOML takes neither

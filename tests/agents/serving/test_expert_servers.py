@@ -14,12 +14,13 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from toolorchestra.agents.commands import serve_experts
-from toolorchestra.agents.serving.expert_servers import VllmServer, read_servers, serving
+from toolorchestra.agents.serving.expert_servers import VllmServer, endpoint_file, read_servers, serving
 from toolorchestra.envs.base.errors import Outage
 from toolorchestra.envs.models.endpoints import Endpoints
 
@@ -209,6 +210,11 @@ def test_a_taken_port_is_one_line_before_anything_starts(tmp_path: Path, capsys:
         ("[server]", "no key 'server'; valid: servers"),
         ("a = {model = 'm', gpu_share = 0.6}\nb = {model = 'm', gpu_share = 0.6}", "on one GPU add up to 1.2"),
         ("a = {model = 'm', port = 7001}\nb = {model = 'm', port = 7001}", "servers a and b have one port, 7001"),
+        (
+            "a = {model = 'm', names = ['x']}\nb = {model = 'n', names = ['y', 'x']}",
+            "servers a and b stand for 'x' and differ in it: {'model': 'm'} and {'model': 'n'}; give both the same",
+        ),
+        ("a = {model = 'm', names = ['x'], served = {output_token = 5}}", "models.x: no key 'output_token'"),
         ("a = {model = 'm', arguments = ['--port=80']}", "server a: arguments may not set --port; say port = NUMBER"),
     ],
 )
@@ -219,6 +225,12 @@ def test_what_cannot_be_served_is_said(text: str, says: str, tmp_path: Path, cap
     out, err = capsys.readouterr()
     assert (out, err[:7]) == ("", "error: ")
     assert says in err
+
+
+def test_any_character_of_a_path_stands_in_the_file() -> None:
+    one = VllmServer("one", "/models/𝔮wen é", names=("x",))
+    running: Any = SimpleNamespace(server=one, base_url="http://127.0.0.1:80/v1")
+    assert tomllib.loads(endpoint_file([running]))["models"]["x"]["model"] == one.model
 
 
 def test_gpus_of_their_own_have_whole_shares() -> None:
