@@ -166,6 +166,7 @@ def read_recorded(path: Path) -> Outcomes:
         rated = {row["request"]: float(row["right"]) for _, row in of_feedback}
     files = served or [path / "trajectories.jsonl" if path.is_dir() else path]
     lines = (line for file in files for line in json_lines(file, "a trajectory", _EPISODE, broken))
+    family_of: dict[str, str] = {}
     for number, (_, row) in enumerate(lines, 1):
         if row["outcome"] and row["outcome"].get("value") is None:  # nobody knew, when it was asked
             row = {**row, "outcome": {**row["outcome"], "value": rated.get(row.get("request"))}}
@@ -177,17 +178,22 @@ def read_recorded(path: Path) -> Outcomes:
             made.leave_out("answers that nobody rated")
         else:
             if model := _only_expert({c["item"] for c in row["charges"] if c["role"] == "expert"}, made):
-                _add_episode(made, row, model, number)
+                _add_episode(made, row, model, number, family_of)
     return made.made()
 
 
-def _add_episode(made: OutcomesBuilder, row: Row, model: str, number: int) -> None:
+def _add_episode(made: OutcomesBuilder, row: Row, model: str, number: int, family_of: dict[str, str]) -> None:
+    if family := _family(row.get("task") or {}):
+        first = family_of.setdefault(row["task_id"], family)
+        if family != first:  # who asks a served policy names it anew with each question
+            made.leave_out("families beside the first that a task's rows name")
+        family = first
     used = [charge["tokens"] for charge in row["charges"] if charge["role"] == "expert"]
     made.add(
         row["task_id"],
         model,
         row["outcome"]["value"],
-        family=_family(row.get("task") or {}),
+        family=family,
         run=f"line {number}",
         text=_question(row),
         seconds=row["totals"]["seconds"],

@@ -50,7 +50,7 @@ class Outcomes:
     where: str
     tasks: tuple[str, ...]
     families: tuple[str, ...]
-    """The family of each task: its service, benchmark or subject; "" where the rows name none."""
+    """The family of each task: its service, benchmark or subject, by the first row that has one; "" where none does."""
     models: tuple[str, ...]
     texts: Mapping[str, str]
     """What was asked, of the tasks whose rows say it."""
@@ -155,7 +155,9 @@ class OutcomesBuilder:
         number = self._tasks.setdefault(task, len(self._tasks))
         if number == len(self._families):
             self._families.append(family)
-        elif self._families[number] != family:
+        elif not self._families[number]:
+            self._families[number] = family
+        elif family not in ("", self._families[number]):
             raise ConfigError(f"{row}: task {task!r} is of the family {self._families[number]!r} and here {family!r}")
         if text:
             self._texts.setdefault(task, text)
@@ -208,18 +210,18 @@ class OutcomesBuilder:
 
 
 def _success(value: object, row: str) -> float:
-    """A success as a number from 0 to 1; nan for None and ""."""
-    words = {"true": 1.0, "false": 0.0, "": math.nan, "none": math.nan, "null": math.nan}
-    if value is None or (isinstance(value, str) and value.strip().lower() in words):
-        return words["" if value is None else str(value).strip().lower()]
-    made = _number(value)
+    """A success as a number from 0 to 1; nan where it is unknown."""
+    if _unknown(value):
+        return math.nan
+    words = {"true": 1.0, "false": 0.0}
+    made = words[word] if (word := str(value).strip().lower()) in words else _number(value)
     if made is None or not 0 <= made <= 1:
         raise ConfigError(f"{row}: success is true, false or a number from 0 to 1, got {value!r:.40}")
     return made
 
 
 def _measure(name: str, value: Any, row: str) -> float:
-    if value is None or (isinstance(value, str) and value.strip().lower() in ("", "none", "null", "nan")):
+    if _unknown(value):
         return math.nan
     made, (most, hint) = _number(value), _MOST[name]
     if made is None or made < 0:
@@ -227,6 +229,13 @@ def _measure(name: str, value: Any, row: str) -> float:
     if made > most:
         raise ConfigError(f"{row}: {name} is at most {most:,.0f}, got {value!r:.40}; {hint}")
     return made
+
+
+def _unknown(value: object) -> bool:
+    """Whether a value says nothing, in the words of any program that writes tables."""
+    if isinstance(value, str):
+        return value.strip().lower() in ("", "none", "null", "nan")
+    return value is None or value != value
 
 
 def _number(value: object) -> float | None:
@@ -258,6 +267,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 """What a column may be called. `output` is without reasoning tokens, `all_output` has them in it, as servers count."""
 NEEDED = ("task", "model", "success")
 SUFFIXES = (".csv", ".tsv", ".jsonl")
+_FIELD_CHARACTERS = 1 << 30
+"""The most of a text in a CSV; the module's own limit is less than some prompts."""
 
 
 def read_table(
@@ -293,14 +304,14 @@ def _text(value: object) -> str:
 def _in_our_units(told: dict[str, Any], where: str) -> None:
     """Write milliseconds as seconds, where these are not said, and `all_output` without the reasoning that is in it."""
     thousandths, everything = told.pop("milliseconds", None), told.pop("all_output", None)
-    if everything not in (None, "") and told.get("output") not in (None, ""):
+    if not _unknown(everything) and not _unknown(told.get("output")):
         raise ConfigError(f"{where}: give output tokens without reasoning (output) or with it (all_output), not both")
     try:
-        if thousandths not in (None, "") and told.get("seconds") in (None, ""):
+        if not _unknown(thousandths) and _unknown(told.get("seconds")):
             told["seconds"] = float(thousandths) / 1000
-        if everything in (None, ""):
+        if _unknown(everything):
             return
-        reasoning = float(told.get("reasoning") or 0)
+        reasoning = 0.0 if _unknown(told.get("reasoning")) else float(told["reasoning"])
         told["output"] = float(everything) - reasoning
     except (TypeError, ValueError, OverflowError) as err:
         raise ConfigError(f"{where}: milliseconds and counts of tokens are numbers ({err!s:.80})") from None
@@ -345,10 +356,17 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _delimited(file: TextIO, mark: str) -> Iterator[Mapping[str, Any]]:
     reader: csv.DictReader[str] = csv.DictReader(file, delimiter=mark, strict=True)
-    for number, row in enumerate(reader, 1):
-        if None in row or None in row.values():
-            raise csv.Error(f"row {number} has another number of columns than the first line")
-        yield row
+    before = csv.field_size_limit(_FIELD_CHARACTERS)  # the module's own, which all share
+    try:
+        names = [name for name in reader.fieldnames or () if name]
+        if again := [name for name in names if names.count(name) > 1]:
+            raise csv.Error(f"two columns are named {again[0]!r:.60}; name one of them otherwise")
+        for number, row in enumerate(reader, 1):
+            if None in row or None in row.values():
+                raise csv.Error(f"row {number} has another number of columns than the first line")
+            yield row
+    finally:
+        csv.field_size_limit(before)
 
 
 def _json_lines(file: TextIO, path: Path) -> Iterator[Mapping[str, Any]]:
@@ -357,7 +375,7 @@ def _json_lines(file: TextIO, path: Path) -> Iterator[Mapping[str, Any]]:
             continue
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
             raise ConfigError(f"{path}, line {number}: one JSON object a line expected, got {line!r:.60}")

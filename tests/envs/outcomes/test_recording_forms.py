@@ -189,6 +189,15 @@ def test_trajectories(tmp_path: Path) -> None:
     assert table.left_out == {"episodes that failed or were cut": 3, "rows without an expert": 1}
 
 
+def test_a_question_asked_again_with_another_subject_or_none_is_of_the_first(tmp_path: Path) -> None:
+    told: list[dict[str, str]] = [{}, {"subject": "seas"}, {"subject": "maps"}, {}, {"subject": "seas"}]
+    rows = [{**made.trajectory("t/1", [made.charge("gpt-9")]), "task": task} for task in told]
+    made.write_lines(tmp_path / "trajectories-0000.jsonl", rows)
+    table = read("trajectories", tmp_path)
+    assert (table.families, len(table)) == (("seas",), 5)
+    assert table.left_out == {"families beside the first that a task's rows name": 1}
+
+
 TORN = ("evaluation", "trajectories")
 """Their last line may be broken off by a kill."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import math
@@ -42,7 +43,7 @@ def test_runs_are_named_everywhere_or_nowhere() -> None:
         built({"run": "r1"}, {"run": None})
 
 
-@pytest.mark.parametrize("unknown", [None, " "])
+@pytest.mark.parametrize("unknown", [None, " ", math.nan, "NaN", "null"])
 def test_what_is_not_said_is_unknown(unknown: object) -> None:
     table = built({"success": unknown, "seconds": unknown, "usd": unknown})
     assert math.isnan(table.success[0])
@@ -59,6 +60,7 @@ def test_dollars_of_0_are_unknown_and_counted() -> None:
 def test_a_task_is_of_one_family() -> None:
     with pytest.raises(ConfigError, match="row 2: task 't' is of the family 'files' and here 'mail'"):
         built({"family": "files"}, {"family": "mail", "model": "n"})
+    assert built({"family": ""}, {"family": "files"}, {"family": ""}).families == ("files",)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +158,12 @@ def test_gzip_whole_and_cut_short(tmp_path: Path) -> None:
             read_table(path)
 
 
+def test_a_long_text_is_read_and_leaves_other_readers_their_limit(tmp_path: Path) -> None:
+    text, limit = "x" * (csv.field_size_limit() + 1), csv.field_size_limit()
+    assert table(tmp_path / "a.csv", f"task,model,success,prompt\na,m,1,{text}\n").texts == {"a": text}
+    assert csv.field_size_limit() == limit
+
+
 def test_columns_by_other_names(tmp_path: Path) -> None:
     text = "frage,wer,gut\na,m,1\n"
     named = {"task": "frage", "model": "wer", "success": "gut"}
@@ -175,6 +183,9 @@ def test_reasoning_within_the_output_and_apart(tmp_path: Path) -> None:
     apart = table(tmp_path / "a.csv", text, reasoning_apart=["grok"])
     assert [*apart.measures["output"]] == [40, 100]
     assert [*apart.measures["reasoning"]] == [60, 60]
+    unsaid = table(tmp_path / "a.csv", text.replace("grok,1,100,60", "grok,1,100,null"))
+    assert [*unsaid.measures["output"]] == [40, 100]
+    assert math.isnan(unsaid.measures["reasoning"][1])
     with pytest.raises(ConfigError, match="row 2: 160 reasoning tokens are more than all 100 output tokens"):
         table(tmp_path / "a.csv", text.replace("grok,1,100,60", "grok,1,100,160"))
     with pytest.raises(ConfigError, match="not both"):
@@ -186,6 +197,8 @@ def test_reasoning_within_the_output_and_apart(tmp_path: Path) -> None:
     [
         ("a.csv", "task,model,success\na,m\n", "another number of columns"),
         ("a.csv", "", "has no rows"),
+        ("a.csv", "task,model,success,success\na,m,1,0\n", "two columns are named 'success'"),
+        pytest.param("a.jsonl", '{"task": ' * 100_000, "line 1: one JSON object a line", id="deep"),
         ("a.jsonl", '{"task": "a", "model": "m", "success": 1}\n{"task": "b", "mod', "line 2: one JSON object a line"),
         (
             "a.jsonl",
