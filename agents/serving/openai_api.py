@@ -36,7 +36,7 @@ class ChatBody:
     messages: Any
     stream: bool = False
     stream_options: Mapping[str, Any] | None = None
-    """With include_usage, the bill comes in a chunk of its own, without a choice; else it is in the last choice's."""
+    """Options of a stream: with include_usage the bill has a chunk of its own, without a choice; else the last one."""
     tools: Any = None
     seed: int | None = None
     n: int | None = None
