@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 from zipfile import BadZipFile, ZipFile
 
 from toolorchestra.envs.base.errors import ConfigError, one_of
+from toolorchestra.envs.base.files import inside
 from toolorchestra.envs.base.types import Passage, Question
 from toolorchestra.envs.domains.questions import datasets
 from toolorchestra.envs.domains.questions.source import QaSource
@@ -49,24 +50,27 @@ class GaiaSource(QaSource):
             if not names:
                 raise ConfigError(f"{folder} has none of {', '.join(METADATA)}; name the folder that has it")
             spec = replace(spec, where=str(names[0]))
-        loaded = datasets.load(spec)
-        place = Path(spec.where).parent
-        chosen = {key: _question(question, place, seen=self.takes_images) for key, question in loaded.questions.items()
-                  if self.level is None or question.subject == str(self.level)}  # fmt: skip
+        loaded, metadata = datasets.load(spec, "file_name"), Path(spec.where)
+        chosen = {key: _question(asked, metadata, seen=self.takes_images) for key, asked in loaded.questions.items()
+                  if self.level is None or asked.subject == str(self.level)}  # fmt: skip
         return replace(loaded, questions=chosen)
 
     def retriever(self) -> Bm25:
         return Bm25((Passage("gaia", "GAIA", "No index is named."),))
 
 
-def _question(question: Question, place: Path, *, seen: bool) -> Question:
+def _question(question: Question, metadata: Path, *, seen: bool) -> Question:
     """A row with what is attached to it: what can be read is a document that is there from the start."""
     made = replace(question, answer=replace(question.answer, kind="quasi"), subject=f"level {question.subject}")
     if not question.files:
         return made
+    place = metadata.parent
     files = [place / Path(name).name for name in question.files]
     if missing := [file for file in files if not file.is_file()]:
         raise ConfigError(f"attachment {missing[0].name!r} is not in {place}; put it beside the metadata file")
+    for file in files:
+        if file.resolve().parent != metadata.resolve().parent:  # a hub's cache links all its files to one folder
+            inside(place, file)
     texts = [Passage(f"attached:{file.name}", file.name, text) for file in files if (text := text_of(file))]
     told = f"{question.text}\n\nAttached file: {', '.join(file.name for file in files)}"
     shown = filter(None, (datasets.picture_url(file.read_bytes()) for file in files)) if seen else ()

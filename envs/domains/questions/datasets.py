@@ -82,7 +82,6 @@ GUESSES: Mapping[str, tuple[str, ...]] = {
     "answer": ("answer", "Answer", "Final answer", "reference_answer", "final_answer"),
     "subject": ("category", "raw_subject", "subject", "task", "reasoning_types", "Level"),
     "image": ("image", "image_preview"),
-    "file": ("file_name",),
 }
 """What the fields are called in the sets that are known: HLE, FRAMES, GeneralThought, GAIA."""
 NEEDED = ("question", "answer")
@@ -106,7 +105,7 @@ class Dataset:
     where: str
     """A file, or a hub set as NAME@REVISION; those of PINNED go without a revision."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """id, question, answer, subject, image, file -> what the set calls them; what is missing is guessed."""
+    """id, question, answer, subject, image -> what the set calls them; what is missing is guessed."""
     ids: tuple[str, ...] = ()
     """The rows that are taken; empty: all."""
     part: str = ""
@@ -141,8 +140,9 @@ class Loaded:
         return {name: count for name, count in why.items() if count}
 
 
-def load(wanted: str | Dataset) -> Loaded:
-    """Read a question set. Raises ConfigError with what to do."""
+def load(wanted: str | Dataset, file: str = "") -> Loaded:
+    """Read a question set. `file` is the column that names what is attached; GAIA alone has one, since what is named is
+    read. Raises ConfigError with what to do."""
     spec = Dataset(wanted) if isinstance(wanted, str) else wanted
     names: dict[str, str] | None = None
     questions: dict[str, Question] = {}
@@ -159,6 +159,7 @@ def load(wanted: str | Dataset) -> Loaded:
             continue
         question = _question(spec, row, names, key)
         question = replace(question, images=(image,)) if question and image else question
+        question = replace(question, files=(str(row[file]),)) if question and file and row.get(file) else question
         if question is None:
             blanks += 1
         elif key not in questions:
@@ -215,9 +216,7 @@ def _question(spec: Dataset, row: Row, names: Mapping[str, str], key: str) -> Qu
             hint = 'leave such rows out with Dataset(..., blanks="skip")'
             raise ConfigError(f"data set {spec.where}: row {key!r} has no {name} under {names[name]!r}; {hint}")
     subject = str(row.get(names.get("subject", ""), "") or NO_SUBJECT)
-    file = str(row.get(names.get("file", ""), "") or "")
-    made = Question(str(text).strip(), Answer(str(answer).strip()), subject, family_of(subject), DIFFICULTY)
-    return replace(made, files=(file,)) if file else made
+    return Question(str(text).strip(), Answer(str(answer).strip()), subject, family_of(subject), DIFFICULTY)
 
 
 def family_of(subject: str) -> Family:

@@ -72,6 +72,8 @@ def made(tmp_path: Path) -> GaiaSource:
         ("sea gull", "Seagull.", True),
         ("sea gull", "seagulls", False),
         ("Paris", "", False),
+        ("?", "...", False),
+        ("?", "?", False),
     ],
 )
 def test_quasi_exact_match_is_the_leaderboard_s(reference: str, given: str, right: bool) -> None:
@@ -145,6 +147,20 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     (tmp_path / "t-3.csv").unlink()
     with pytest.raises(ConfigError, match=r"'t-3\.csv' is not in"):
         GaiaSource(dataset=str(tmp_path), backends=Backing(read(index="embedded")))
+
+
+def test_an_attachment_is_no_link_out_of_the_copy_except_in_a_hub_s_cache(tmp_path: Path) -> None:
+    (copy := tmp_path / "copy").mkdir()
+    (kept := tmp_path / "kept").mkdir()
+    copy_of(copy)
+    (copy / "t-3.csv").rename(kept / "t-3.csv")
+    (copy / "t-3.csv").symlink_to(kept / "t-3.csv")
+    backing = Backing(read(index="embedded"))
+    with pytest.raises(ConfigError, match="is a link that leads out of"):
+        GaiaSource(dataset=str(copy), backends=backing)
+    (copy / "metadata.jsonl").rename(kept / "metadata.jsonl")
+    (copy / "metadata.jsonl").symlink_to(kept / "metadata.jsonl")
+    assert GaiaSource(dataset=str(copy), backends=backing).question("gaia/all/t-3").attached[0].title == "t-3.csv"
 
 
 def test_a_run_is_written_as_the_leaderboard_takes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

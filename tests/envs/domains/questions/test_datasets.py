@@ -67,6 +67,14 @@ def test_the_known_sets_need_no_mapping_and_others_take_one(tmp_path: Path) -> N
         Dataset(file, {"answers": "antwort"})
 
 
+def test_a_file_that_a_row_names_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("mine")
+    rows = [{**ROWS[0], "file_name": str(tmp_path / "secret.txt")}]
+    assert load(written(tmp_path / "q.jsonl", rows)).questions["q0"].files == ()
+    with pytest.raises(ConfigError, match="no field 'file'"):
+        Dataset("q.jsonl", {"file": "file_name"})
+
+
 def test_questions_with_images_are_left_out_and_counted(tmp_path: Path) -> None:
     rows = [{**row, "image": "data:image/png;base64,xx" if i % 4 == 0 else ""} for i, row in enumerate(ROWS)]
     file = written(tmp_path / "h.jsonl", rows)
