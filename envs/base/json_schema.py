@@ -31,7 +31,7 @@ _MOST_WAYS = 4096
 """Ways through alternatives that are looked at to say what does not fit. Whether it fits is found without them."""
 _MOST_MISFITS = 500
 _LIKE = 0.85
-"""Likeness from which a word is taken for a misspelling of another; "example" and "nullable" are none."""
+"""Likeness from which a word is taken for a misspelling of another; OpenAPI's "nullable" is none."""
 
 _WHOLE = "wholeNumber"
 """A keyword of our own beside `type: integer`."""
@@ -50,7 +50,7 @@ _KEYWORDS = frozenset(
     (
         *(*_HERE, *_CONDITIONS, *_INSIDE, *_DEFINITIONS),
         *"$ref $schema $id $anchor $comment $vocabulary".split(),
-        *"title description default examples deprecated readOnly writeOnly type enum const required".split(),
+        *"title description default example examples deprecated readOnly writeOnly type enum const required".split(),
         *"minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength pattern format".split(),
         *"minItems maxItems uniqueItems minContains maxContains minProperties maxProperties dependentRequired".split(),
         *"contentEncoding contentMediaType contentSchema id dependencies additionalItems".split(),

@@ -176,6 +176,10 @@ def test_formats(name: str, good: str, bad: str) -> None:
     assert refusal(schema, {"x": bad}) == f"x must be text of the format {name}, got {bad!r}"
 
 
+def test_words_of_openapi_are_no_misspellings() -> None:
+    Checker(one({"type": "string", "example": "a", "nullable": True})).check({"x": "b"}, "t")
+
+
 WRONG: list[tuple[Any, str]] = [
     (one({"type": "str"}), "properties.x.type must be one of: array, boolean, integer, null, number, "),
     (one({"const": 1}, type="array"), "arguments are an object, and its type is 'array'"),
