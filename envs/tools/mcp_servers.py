@@ -34,7 +34,7 @@ from toolorchestra.envs.base.errors import (
     one_line,
     require,
 )
-from toolorchestra.envs.base.secrets import Secrets
+from toolorchestra.envs.base.secrets import Address, Secrets
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.money.spend_cap import Hold
@@ -107,16 +107,18 @@ def mcp_tools(mcp: str, *, cassette: Cassette | None = None, **settings: Any) ->
 
 def tools_of(server: McpServer, cassette: Cassette | None = None) -> list[Tool]:
     """The server's tools. It is asked for them once in a process; of a replay the cassette is asked."""
+    if cassette is not None and cassette.mode == "cache":
+        cassette = None  # the same call may change the server's state, and be answered otherwise
     listed = _listed(server, cassette)
     if unknown := [name for name in server.only if name not in [one.name for one in listed]]:
-        raise ConfigError(no_such(f"tool of {server.mcp!r}", unknown[0], [one.name for one in listed]))
+        raise ConfigError(no_such(f"tool of {_shown(server)}", unknown[0], [one.name for one in listed]))
     live = None if cassette is not None and cassette.mode == "replay" else _Connections(server)
     return [_tool(server, one, live, cassette) for one in listed if not server.only or one.name in server.only]
 
 
 def _tool(server: McpServer, listed: Listed, live: _Connections | None, cassette: Cassette | None) -> Tool:
     """One of them. Where there is a cassette, it is recorded on, or replayed from there."""
-    tape = Tape(f"mcp {server.mcp}", cassette, suspends=True) if cassette is not None else None
+    tape = _tape(server, cassette) if cassette is not None else None
 
     async def call(context: ToolContext, arguments: Mapping[str, Any], bill: Bill) -> _RecordedResult:
         assert live is not None
@@ -200,7 +202,7 @@ class _Connection:
     """One connection. Its own task opens and closes it, as the SDK's task groups want it."""
 
     def __init__(self, server: McpServer, loop: asyncio.AbstractEventLoop) -> None:
-        self._server, self._loop = server, loop
+        self._server, self._loop, self._secrets = server, loop, _secrets(server)
         self._ready: asyncio.Future[Any] = loop.create_future()
         self._over = asyncio.Event()
         self.broken = False
@@ -238,10 +240,10 @@ class _Connection:
             raise Outage(f"{name} of {_shown(self._server)} {late}") from None
         except Exception as err:  # noqa: BLE001 - the SDK raises what its transports raise
             if _said_by_the_server(err, by_http=self._server.mcp.startswith(HTTP)):
-                raise ToolError(str(err)[:RESULT_CHARACTERS]) from None
+                raise ToolError(self._secrets.scrubbed(str(err))[:RESULT_CHARACTERS]) from None
             self.broken = True
             raise _outage(self._server, err, "broke off") from None
-        text = _read(result)
+        text = self._secrets.scrubbed(_read(result))
         if result.is_error:
             raise ToolError(text[:RESULT_CHARACTERS] or f"{name} failed")
         return text[:RESULT_CHARACTERS]
@@ -290,12 +292,17 @@ def _outage(server: McpServer, err: BaseException, what: str) -> Outage:
 
 
 def _shown(server: McpServer) -> str:
-    return repr(_secrets(server).scrubbed(server.mcp))
+    return repr(_secrets(server).scrubbed(_without_login(server)))
+
+
+def _without_login(server: McpServer) -> str:
+    return Address.of(server.mcp).url if server.mcp.startswith(HTTP) else server.mcp
 
 
 def _secrets(server: McpServer) -> Secrets:
     taken = [name[1:] for name in server.environment.values() if name.startswith("$")]
-    return Secrets(*(os.environ.get(name, "") for name in (*taken, server.bearer)))
+    login = Address.of(server.mcp).login if server.mcp.startswith(HTTP) else ""
+    return Secrets(login, *(os.environ.get(name, "") for name in (*taken, server.bearer)))
 
 
 def _client(server: McpServer, heard: TextIO | None = None) -> Any:
@@ -313,7 +320,7 @@ def _client(server: McpServer, heard: TextIO | None = None) -> Any:
 
         key = os.environ.get(server.bearer, "")
         if not key:
-            raise ConfigError(f"{server.mcp}: the environment has no {server.bearer}, which holds its key")
+            raise ConfigError(f"{_shown(server)}: the environment has no {server.bearer}, which holds its key")
         client = create_mcp_http_client(headers={"Authorization": f"Bearer {key}"})
         return mcp.Client(streamable_http_client(server.mcp, http_client=client))
     command, *arguments = shlex.split(server.mcp)
@@ -335,8 +342,16 @@ def _unheard() -> TextIO:
 _asked: dict[Any, Sequence[Listed]] = {}
 
 
+def _tape(server: McpServer, cassette: Cassette) -> Tape:
+    """The server's tape, without a login in its name; earlier recordings have it there."""
+    tape = Tape(f"mcp {_without_login(server)}", cassette, suspends=True)
+    if cassette.mode == "replay" and not tape.knows_about:
+        return Tape(f"mcp {server.mcp}", cassette, suspends=True)
+    return tape
+
+
 def _listed(server: McpServer, cassette: Cassette | None) -> Sequence[Listed]:
-    tape = Tape(f"mcp {server.mcp}", cassette) if cassette is not None else None
+    tape = _tape(server, cassette) if cassette is not None else None
     if tape is not None and tape.cassette.mode == "replay":
         return tape.about(_RecordedListing, None).tools
     key = (server.mcp, server.bearer, tuple(sorted(server.environment.items())))
@@ -351,7 +366,10 @@ def _listed(server: McpServer, cassette: Cassette | None) -> Sequence[Listed]:
 def _ask(server: McpServer) -> list[Listed]:
     """Ask it, on a loop of its own: tools are listed before there is any. Raises ConfigError."""
 
+    running: list[asyncio.Task[Any]] = []
+
     async def ask(heard: TextIO) -> list[Any]:
+        running.extend(asyncio.all_tasks())
         async with asyncio.timeout(server.connect_seconds), _client(server, heard) as client:
             page = await client.list_tools()
             made = [*page.tools]
@@ -363,8 +381,14 @@ def _ask(server: McpServer) -> list[Listed]:
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as heard:
         try:
             with ThreadPoolExecutor(1) as pool:  # this thread may run a loop already
-                made = pool.submit(lambda: asyncio.run(ask(heard))).result()
-        except ConfigError:
+                asked = pool.submit(lambda: asyncio.run(ask(heard)))
+                try:
+                    made = asked.result()
+                except (KeyboardInterrupt, SystemExit):  # or the pool would wait for the server
+                    for task in running:
+                        task.get_loop().call_soon_threadsafe(task.cancel)
+                    raise
+        except (ConfigError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as err:  # noqa: BLE001 - the SDK raises what its transports raise
             heard.seek(0)

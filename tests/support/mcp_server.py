@@ -58,6 +58,14 @@ def complain(code: int) -> str:
     raise MCPError(code, "the query has an unbalanced parenthesis")
 
 
+@server.tool()
+def tell(*, failing: bool) -> str:
+    """Tell the key that the server was given, or fail with it."""
+    if failing:
+        raise MCPError(7, f"bad key {os.environ['KEY']}")
+    return f"the key is {os.environ['KEY']}"
+
+
 SHOWN = {
     "text": TextContent(text="as text"),
     "document": EmbeddedResource(resource=TextResourceContents(uri="note:1", text="of a document")),

@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,6 +26,7 @@ from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import NANO, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools import ToolContext, ToolResult
+from toolorchestra.envs.tools.cassette_backends import Tape
 
 COMMAND = f"{sys.executable} -m tests.support.mcp_server"
 HERE = {"PYTHONPATH": str(REPOSITORY)}
@@ -80,7 +83,7 @@ def call(tool: to.Tool, context: ToolContext | None = None, **arguments: Any) ->
 
 def test_a_server_becomes_tools_with_their_schemas() -> None:
     found = tools()
-    assert {*found} == {"write", "read", "convert", "refuse", "complain", "show", "sleep", "die"}
+    assert {*found} == {"write", "read", "convert", "refuse", "complain", "show", "sleep", "die", "tell"}
     assert found["convert"].description == "Convert a temperature."
     with pytest.raises(ToolError, match="F, K"):
         to.Toolbox([found["convert"]]).check(to.ToolCall("convert", {"celsius": 1.0, "to": "C"}))
@@ -185,6 +188,52 @@ def test_recorded_and_replayed_without_a_server(tmp_path: Path) -> None:
     assert [one.content for one in first[:2]] == ["1 notes", "2 notes"]
     assert first == again
     assert not any("PYTHONPATH" in line for line in tape.read_text().splitlines())
+
+
+def test_what_the_server_says_has_no_key_of_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-canary-0123456789")
+    tape, keyed = tmp_path / "tape.jsonl", {**HERE, "KEY": "$MY_KEY"}
+    made = to.mcp_tools(COMMAND, environment=keyed, only=["tell"], cassette=Cassette(tape, "record"))
+    assert call(made[0], failing=False).content == "the key is [key]"
+    with pytest.raises(ToolError, match=r"bad key \[key\]"):
+        call(made[0], failing=True)
+    assert "canary" not in tape.read_text()
+
+
+def test_a_login_in_an_address_is_shown_nowhere(address: str, tmp_path: Path) -> None:
+    with pytest.raises(to.ConfigError, match=r"http://127\.0\.0\.1:9/mcp") as refused:
+        to.mcp_tools("http://me:hunter2@127.0.0.1:9/mcp", connect_seconds=5)
+    tape, known = tmp_path / "tape.jsonl", address.replace("http://", "http://me:hunter2@")
+    with pytest.raises(to.ConfigError, match="Did you mean 'read'") as misspelt:
+        to.mcp_tools(known, only=["reed"], cassette=Cassette(tape, "record"))
+    assert not any("hunter2" in text for text in (str(refused.value), str(misspelt.value), tape.read_text()))
+    assert {tool.name for tool in to.mcp_tools(known, cassette=Cassette(tape, "replay"))} == {*tools(address)}
+
+
+def test_a_recording_with_a_login_in_its_name_replays(tmp_path: Path) -> None:
+    known, listed = "http://me:hunter2@127.0.0.1:9/mcp", {"name": "read", "description": "", "schema": {}}
+    Tape(f"mcp {known}", Cassette(tmp_path / "tape.jsonl", "record")).about(Any, {"tools": [listed]})  # type: ignore[arg-type]
+    assert {*tools(known, cassette=Cassette(tmp_path / "tape.jsonl", "replay"))} == {"read"}
+
+
+def test_a_cache_keeps_no_call_of_a_server_that_has_state(tmp_path: Path) -> None:
+    write, context = tools(cassette=Cassette(tmp_path / "tape.jsonl", "cache"))["write"], ToolContext(None, 0)
+
+    async def twice() -> list[str]:
+        said = [(await write.run(context, text="same")).content for _ in range(2)]
+        await ended(context)
+        return said
+
+    assert asyncio.run(twice()) == ["1 notes", "2 notes"]
+
+
+def test_an_interrupt_while_a_server_starts_is_one() -> None:
+    silent = f"{sys.executable} -c 'import sys; sys.stdin.read()'"
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        to.mcp_tools(silent, connect_seconds=25)
+    assert time.monotonic() - began < 20
 
 
 def test_a_tool_configuration_names_a_server(tmp_path: Path) -> None:
