@@ -23,7 +23,9 @@ _WRITE_FILES = (
 )
 PRINTED = "Output: "
 """What the result of a program begins with that printed something."""
-_FENCE = re.compile(r"```(?:python|py)?\n(.*?)(?:```|\Z)", re.DOTALL)
+_FENCE = re.compile(r"```[ \t]*([^\s`]*)[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_PYTHON = re.compile(r"py(?:thon)?(?![a-z])", re.IGNORECASE)
+"""How the label of a program begins; that of a session, pycon, does not."""
 _WRITE_CODE = "Write a self-contained Python program that prints the intermediate results needed, in a ```python block."
 
 
@@ -44,6 +46,13 @@ def with_files(code: str, question: Question | None, interpreter: Interpreter) -
     return f"{_WRITE_FILES.format(packed=small)}\n{code}" if small else code
 
 
+def _program(said: str) -> str | None:
+    """The last block that is labelled as a program, else the last without a label; None: there is neither."""
+    blocks = _FENCE.findall(said)
+    found = [code for label, code in blocks if _PYTHON.match(label)] or [code for label, code in blocks if not label]
+    return found[-1] if found else None
+
+
 class Code:
     """Both forms over one interpreter."""
 
@@ -52,10 +61,10 @@ class Code:
 
     async def written(self, context: ToolContext, experts: Experts, alias: str) -> ToolResult:
         """A model writes the program."""
-        blocks = _FENCE.findall(await experts.say(context, alias, "code", _WRITE_CODE))
-        if not blocks:
+        code = _program(await experts.say(context, alias, "code", _WRITE_CODE))
+        if code is None:
             return ToolResult("The model wrote no program.", note=Computed(""))
-        return await self.given(context, blocks[-1])
+        return await self.given(context, code)
 
     async def given(self, context: ToolContext, code: str) -> ToolResult:
         """The agent's own program. Errors are results too: stderr and the exit status come back."""

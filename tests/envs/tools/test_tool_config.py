@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,24 @@ def test_every_tool_can_be_called_and_ends_as_its_kind_says() -> None:
                 assert result.final == (entry.kind in ENDING)
                 assert result.content
                 assert {u.item for u in result.usages} <= set(box[entry.name].bills)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "```python3\nprint(6 * 7)\n```\nThis prints 42.",
+        "```Python\nprint(6 * 7)\n```\nDone.",
+        "```python \nprint(6 * 7)\n```",
+        "```python\r\nprint(6 * 7)\r\n```\r\n",
+        "```py\nprint(6 * 7)\n```\nExpected output:\n```\nprint(1)\n```",
+        "```bash\npip install it\n```\nThen:\n```\nprint(6 * 7)\n```",
+        "```\nprint(1)\n```\n```python\nprint(6 * 7)",
+        "```\nprint(6 * 7)\n```\n```pycon\n>>> print(1)\n```",
+    ],
+)
+def test_the_program_of_a_reply_is_run(said: str) -> None:
+    box = assemble(PAPER, SHEET, replace(backends(), models=ScriptedModel(lambda _: said)))
+    assert called(box, "enhance_reasoning", model="reasoner-1").content == "Output: 42"
 
 
 def test_wrong_calls_name_what_is_valid() -> None:
