@@ -267,14 +267,11 @@ def wanted_of(given: EvaluateOptions) -> NamedBackends | None:
     if wrong := [name for name, flag in flags.items() if not isinstance(flag, bool)]:
         raise ConfigError(f"--backends: {wrong[0]}=true or {wrong[0]}=false expected, got {words[wrong[0]]!r}")
     unsafe = bool(flags.get("unsafe_exec"))
-    wanted = read(
+    return read(
         words.get(FILE, ""), index=words.get("index", ""), web=flags.get("web"), unsafe_exec=unsafe,
         sandbox=UNSAFE if unsafe else words.get("sandbox", ""), cassette=words.get(mode, ""), mode=mode,
         judges=tuple(filter(None, words.get("judge", "").split(","))),
     )  # fmt: skip
-    if wanted.judges and wanted.endpoints is None and mode != "replay":
-        raise ConfigError(f"the judge {', '.join(wanted.judges)} is a model: name its endpoint: --backends FILE")
-    return wanted
 
 
 def _factory(

@@ -130,8 +130,8 @@ def read(path: str | Path = "", **changes: Any) -> NamedBackends:
 def _parse(path: Path) -> NamedBackends:
     if not path.is_file():
         raise ConfigError(f"no file of backends {str(path)!r}; write one, such as:\n{EXAMPLE}")
-    text = path.read_text(encoding="utf-8")
     try:
+        text = path.read_text(encoding="utf-8-sig")
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except ValueError as err:
         raise ConfigError(f"{path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {err}") from None
@@ -203,6 +203,8 @@ class Backing:
         if wanted.mode and not wanted.cassette:
             raise ConfigError(f"{wanted.where}: a cassette of mode {wanted.mode!r} needs a path")
         replayed = wanted.mode == "replay"
+        if model is None and not replayed:
+            _require_judges(wanted)
         self._models: OpenAiModels | None = None
         if wanted.endpoints and not replayed:
             from toolorchestra.envs.models.openai import OpenAiModels
@@ -293,6 +295,17 @@ class Backing:
         close = getattr(self._interpreter, "close", None)
         if close is not None:
             close()
+
+
+def _require_judges(wanted: NamedBackends) -> None:
+    """Refuse a judge that nobody serves: simulated models judge nothing."""
+    for judge in wanted.judges:
+        if wanted.endpoints is None or not wanted.endpoints.names(judge):
+            raise ConfigError(
+                f'{wanted.where}: the judge {judge} is a model: say where it is served, by [models."{judge}"] in the '
+                "file of backends",
+                command_line=f"--backends FILE judge={judge}",
+            )
 
 
 def _index(wanted: NamedBackends) -> Retriever:

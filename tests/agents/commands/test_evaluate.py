@@ -319,7 +319,7 @@ def test_an_environment_that_takes_no_backends_is_not_played_over_real_ones(caps
         (["--resume"], "name it, out=FOLDER. On the command line: --out FOLDER"),
         (["--player", "fit_task=3"], "Did you mean 'fit_tasks'?"),
         ([*HLE, "--backends", "record=a", "replay=b"], "one cassette at a time; got record=, replay="),
-        ([*HLE, "--backends", "judge=gpt-5-mini"], "the judge gpt-5-mini is a model: name its endpoint: --backends F"),
+        ([*HLE, "--backends", "judge=gpt-5-mini"], "the judge gpt-5-mini is a model: say where it is served"),
         ([*HLE, "--backends", "index=embedded", "--policy", "chat"], "--backends FILE; of play, --set backends="),
         ([*HLE, "--backends", "sandbox=unsafe-exec"], "no sandbox 'unsafe-exec'"),
         ([*HLE, "--policy", "cheep"], "no policy 'cheep'; valid: always:EXPERT, cascade, chat, "),

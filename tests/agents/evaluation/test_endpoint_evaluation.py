@@ -33,7 +33,7 @@ from toolorchestra.envs.registration import full_id
 from toolorchestra.envs.sandbox import Execution
 from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.testing.rehearsal import Held
-from toolorchestra.envs.tools.backends import Backing, NamedBackends, read
+from toolorchestra.envs.tools.backends import EXAMPLE, Backing, NamedBackends, read
 
 pytest.importorskip("httpcore2", reason='needs pip install ".[models]"')
 
@@ -236,6 +236,11 @@ def test_wrong_names_say_what_to_do(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(ConfigError, match=re.escape(says)):
             made("HLE-v0", str(file)).start(0)
+    file.write_bytes("[sandbox]  # für\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match="is not TOML: 'utf-8' codec"):
+        read(file)
+    file.write_text(EXAMPLE, encoding="utf-8-sig")  # as Windows' editors do
+    assert read(file).endpoints is not None
     with pytest.raises(ConfigError, match="name its endpoint"):
         played_episodes.policy("chat", factory(**gym.spec(full_id("HLE-v0")).kwargs))
 

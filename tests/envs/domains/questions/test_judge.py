@@ -15,6 +15,7 @@ import pytest
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.answer_store import digest
 from toolorchestra.envs.base.cassette import Cassette, CassetteMiss
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import ACCURATE
 from toolorchestra.envs.base.types import Answer, Passage, Question
 from toolorchestra.envs.domains.questions.judge import Judge
@@ -23,11 +24,13 @@ from toolorchestra.envs.env import play_turn
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.episode.rules import Limits, Rules
 from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel
+from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
 from toolorchestra.envs.tools import ToolContext
 from toolorchestra.envs.tools.assemble import Backends, assemble
+from toolorchestra.envs.tools.backends import Backing, read
 from toolorchestra.envs.tools.cassette_backends import RecordedModels
 from toolorchestra.envs.tools.search import SearchSettings
 from toolorchestra.envs.tools.tool_config import load
@@ -54,6 +57,14 @@ def judge(reply: Callable[[ChatRequest], str], names: tuple[str, ...] = ("gpt-5-
 def in_turn(*replies: str) -> Callable[[ChatRequest], str]:
     left: Iterator[str] = iter(replies)
     return lambda _: next(left)
+
+
+@pytest.mark.parametrize("endpoints", [None, {"endpoints": {"a": {"base_url": "http://a"}}, "models": {"gpt-5": {}}}])
+def test_a_judge_is_a_model_that_somebody_serves(endpoints: dict[str, Any] | None) -> None:
+    named = None if endpoints is None else Endpoints.read(endpoints, "my.toml")
+    with pytest.raises(ConfigError, match=r'the judge gpt-5-mini is a model.*models."gpt-5-mini"'):
+        Backing(read(endpoints=named, judges=("gpt-5-mini",)))
+    assert Backing(read(judges=("gpt-5-mini",)), model=ScriptedModel(lambda _: "")).wanted.judges == ("gpt-5-mini",)
 
 
 def test_an_exact_answer_needs_no_judge() -> None:
