@@ -1,8 +1,8 @@
 """Models, retrieval and the sandbox over a cassette: recorded while live, replayed with nothing behind, or cached.
 
-In a recording a program, and a search, that comes again is not run again: it gives what it gave, at the same charge, so
-a replay gives the same bill whatever order things come in. A model's reply is recorded for each request apart, since it
-may differ. From a cache nothing is billed: the run that asked first has paid.
+In a recording a program, and a search, that comes again is not run again, unless it met an outage: it gives what it
+gave, at the same charge, so a replay gives the same bill whatever order things come in. A model's reply is recorded for
+each request apart, since it may differ. From a cache nothing is billed: the run that asked first has paid.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Tape:
 
     def _recorded(self, request: TapedRequest, asked: Mapping[str, Any]) -> Mapping[str, Any] | None:
         key = digest(self.kind, asked)
-        return self.cassette.next(key, request.settings) if request.varies else self.cassette.first(key)
+        return self.cassette.next(key, request.settings) if request.varies else self.cassette.lasting(key)
 
     async def _fresh(self, request: TapedRequest, live: Live[Kept], bill: Bill) -> Kept:
         key, beside = digest(self.kind, request.asked), request.beside
@@ -206,7 +206,8 @@ class RecordedModels:
         """Limits as the live backend has it; in a replay as the endpoint file has it, so that prompts are the same."""
         if self.live is not None:
             return limits_of(self.live, model)
-        return self._endpoints.served(model).shown if self._endpoints is not None else DEFAULT_LIMITS
+        named = self._endpoints
+        return named.served(model).shown if named is not None and named.names(model) else DEFAULT_LIMITS
 
     async def complete(self, request: ChatRequest) -> Completion:
         """The model's reply: the recorded one if this was asked before, else the live one, which is then recorded."""

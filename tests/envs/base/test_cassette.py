@@ -17,7 +17,7 @@ import pytest
 from toolorchestra.envs.base.cassette import PAYER, Cassette, CassetteMiss
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import Message, Passage
-from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel, output_tokens_of
+from toolorchestra.envs.models import DEFAULT_LIMITS, ChatRequest, Completion, ScriptedModel, output_tokens_of
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.models.openai import OpenAiModels
 from toolorchestra.envs.money.prices import Tokens, Usage, load_sheet
@@ -105,6 +105,7 @@ def test_the_size_of_replies_is_that_of_the_models_behind(tmp_path: Path, mode: 
     recorded = RecordedModels(None if mode == "replay" else beside, Cassette(tmp_path / "c", mode), endpoints)
     for models in (recorded, beside):
         assert [output_tokens_of(models, name, 1) for name in ("gpt-5", "simulated")] == [2000, 1]
+        assert models.limits_of("simulated") == DEFAULT_LIMITS
     assert output_tokens_of(RecordedModels(None, Cassette(tmp_path / "c", mode)), "gpt-5", 1) == 1
 
 
@@ -120,6 +121,39 @@ def test_a_miss_names_the_nearest_recording_and_where_they_part(tmp_path: Path) 
     retriever = RecordedRetriever(None, Cassette(tmp_path / "c", "replay"))
     with pytest.raises(CassetteMiss, match="nor of any other"):
         asyncio.run(retriever.search("x", 3))
+
+
+class AwayAtFirst(Counting):
+    async def search(self, query: str, top_k: int, bill: object = None) -> Sequence[Hit]:
+        if await self._next() == 1:
+            raise Outage("away")
+        return [Hit(Passage("d", "title", query), 1.0)]
+
+
+def test_after_an_outage_a_search_is_asked_again_and_a_replay_has_both(tmp_path: Path) -> None:
+    async def three(retriever: RecordedRetriever) -> list[object]:
+        said: list[object] = []
+        for _ in range(3):
+            try:
+                said += await retriever.search("q", 3)
+            except Outage as err:
+                said.append(str(err))
+        return said
+
+    live = AwayAtFirst()
+    recorded = asyncio.run(three(RecordedRetriever(live, Cassette(tmp_path / "c", "record"))))
+    assert (recorded[0], recorded[1] == recorded[2], live.calls) == ("away", True, 2)
+    assert asyncio.run(three(RecordedRetriever(None, Cassette(tmp_path / "c", "replay")))) == recorded
+    assert asyncio.run(three(RecordedRetriever(live, Cassette(tmp_path / "c", "cache")))) == [recorded[1]] * 3
+
+
+def test_a_recording_of_an_outage_alone_replays_it_each_time(tmp_path: Path) -> None:
+    with pytest.raises(Outage):
+        asyncio.run(RecordedRetriever(AwayAtFirst(), Cassette(tmp_path / "c", "record")).search("q", 3))
+    replay = RecordedRetriever(None, Cassette(tmp_path / "c", "replay"))
+    for _ in range(3):
+        with pytest.raises(Outage, match="away"):
+            asyncio.run(replay.search("q", 3))
 
 
 def test_a_program_or_search_that_comes_again_gives_what_it_gave(tmp_path: Path) -> None:
