@@ -181,7 +181,7 @@ def from_openai(message: Any) -> str:
         raise TypeError(
             f"from_openai takes an assistant's message, such as completion.choices[0].message; got {got:.200}"
         )
-    said = _text_of(fields.get("content")) or str(fields.get("refusal") or "")
+    said = content_text(fields.get("content")) or str(fields.get("refusal") or "")
     thought = fields.get("reasoning_content") or fields.get("reasoning") or ""
     thought = thought if isinstance(thought, str) and THINK not in said and UNTHINK not in said else ""
     calls = fields.get("tool_calls") or ()
@@ -244,7 +244,7 @@ def _fields(given: Any) -> Mapping[str, Any]:
     raise TypeError(f"a mapping or a pydantic object was expected, got {type(given).__name__}: {given!r:.60}")
 
 
-def _text_of(content: Any) -> str:
+def content_text(content: Any) -> str:
     """A content's text, be it one text or a list of parts."""
     if content is None or isinstance(content, str):
         return content or ""

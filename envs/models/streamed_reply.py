@@ -19,6 +19,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from toolorchestra.envs.base.openai_messages import content_text
+
 DONE = "[DONE]"
 USAGE_SECONDS = 2.0
 """How long the usage is waited for when the reply is whole."""
@@ -37,6 +39,14 @@ _THOUGHTS = ("reasoning_content", "reasoning")
 
 class Unreadable(ValueError):
     """The server's reply is not what the protocol says."""
+
+
+def in_one(content: Any) -> Any:
+    """A message's content; the text of one that comes in parts."""
+    try:
+        return content_text(content) if isinstance(content, list) else content
+    except TypeError:
+        raise Unreadable("a message's content is text, or a list of parts, got a list of other things") from None
 
 
 def usage_in(reply: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -237,7 +247,7 @@ class StreamedReply:
             raise Unreadable(f"a delta is a JSON object, got {type(delta).__name__}")
         if not delta:
             return
-        self._add(self._texts, delta.get("content"))
+        self._add(self._texts, in_one(delta.get("content")))
         for name in _THOUGHTS:
             if isinstance(delta.get(name), str):
                 self._add(self._thoughts.setdefault(name, []), delta[name])

@@ -18,7 +18,7 @@ from toolorchestra.envs.base.openai_messages import as_text, from_openai, to_ope
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.endpoints import Endpoint, Served
-from toolorchestra.envs.models.streamed_reply import Unreadable
+from toolorchestra.envs.models.streamed_reply import Unreadable, in_one
 from toolorchestra.envs.money.prices import CHARACTERS_PER_TOKEN
 
 REPLY_CHARACTERS = 200_000
@@ -151,7 +151,7 @@ def text_of(reply: Mapping[str, Any], request: ChatRequest, *, native: bool = Fa
     message = choice.get("message")
     if not isinstance(message, Mapping):
         raise Unreadable(f"the choice has no message: {str(choice)[:80]!r}")
-    said = message.get("content") or ""
+    said = in_one(message.get("content")) or ""
     if not isinstance(said, str):
         raise Unreadable(f"a message's content is text, got {type(said).__name__}")
     said, calls = clean(said), message.get("tool_calls")

@@ -228,6 +228,14 @@ def test_a_reply_that_cannot_be_used_is_billed_for_what_it_says_it_used() -> Non
     assert len(server.seen) == 4
 
 
+def test_a_reply_in_parts_is_one_text_and_asked_for_once() -> None:
+    parts = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "4"}, {"type": "text", "text": "2"}]
+    whole = ServerReply(body={"choices": [{"message": {"content": parts}}], "usage": USED})
+    with Loopback(scripted([whole])) as server:
+        (done,) = run(backend(server), asks())
+    assert (done.text, len(server.seen)) == ("42", 1)
+
+
 def test_any_unicode_goes_both_ways_and_half_a_surrogate_pair_is_replaced() -> None:
     body = '{"choices": [{"message": {"content": "größe \\ud83d\\ude00 \\ud800 表"}}]}'
     with Loopback(lambda _: ServerReply(body=body)) as server:

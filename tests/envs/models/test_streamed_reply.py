@@ -104,6 +104,10 @@ def test_a_character_that_two_pieces_bring_is_whole_again() -> None:
     assert made["content"] == "so \U0001f600 and \ud83d"
 
 
+def test_content_in_parts_is_one_text() -> None:
+    assert message({"content": [{"type": "text", "text": "4"}]}, {"content": "2"})["content"] == "42"
+
+
 def chunk(**delta: Any) -> bytes:
     return f"data: {json.dumps({'choices': [{'index': 0, 'delta': delta}]})}\n\n".encode()
 
@@ -116,6 +120,7 @@ def chunk(**delta: Any) -> bytes:
         (b"data: [1]\n\n", "an event of the stream is a JSON object, got list"),
         (b'data: {"choices": 3}\n\n', "choices are a list, got int"),
         (chunk(content=7), "a message's content is text, got int"),
+        (chunk(content=[7]), "or a list of parts, got a list of other things"),
         (chunk(tool_calls={"a": 1}), "tool_calls are a list, got dict"),
         (chunk(tool_calls=[{"function": {"name": "add", "arguments": [1]}}]), "content is text, got list"),
         (chunk(tool_calls=[{"index": n, "function": {"name": "a"}} for n in range(MOST_CALLS + 1)]), "more than 1000"),
