@@ -10,6 +10,7 @@ from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from toolorchestra.envs.base.answer_store import digest
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import Hit
@@ -52,7 +53,10 @@ def indexed(passages: Sequence[Passage] | Passages) -> Any:
     """The library's index of passages' titles and texts."""
     index = library().BM25()
     texts = (passages[i] for i in range(len(passages)))
-    index.index([words(f"{p.title} {p.text}") for p in texts], show_progress=False)
+    terms = [words(f"{p.title} {p.text}") for p in texts]
+    if not any(terms):
+        raise ConfigError(f"none of {len(terms)} passages has a word to be found by; give texts with words in them")
+    index.index(terms, show_progress=False)
     return index
 
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import weakref
+import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -34,7 +35,8 @@ def read_corpus(
     told: Callable[[float], None] = lambda _: None,
 ) -> Iterator[Passage]:
     """Passages of a JSON-lines file, or of all files of a folder in the order of their names, packed as .gz or .bz2
-    too. `fields` says what its keys are called; id and title may be missing. Of a dump of MediaWiki's search index
+    too. `fields` says what its keys are called; id and title may be missing: then a passage is called by its line, with
+    the file's name where there are several. Of a dump of MediaWiki's search index
     (cirrussearch) the articles are read. `pieces` cuts texts into passages. `told` hears now and then which
     share of the bytes is read."""
     files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
@@ -43,7 +45,7 @@ def read_corpus(
     names, behind, size = {**FIELDS, **fields}, 0, max(1, sum(file.stat().st_size for file in files))
     for file in files:
         with file.open("rb") as raw, _UNPACKED.get(file.suffix, lambda raw: raw)(raw) as lines:
-            for place, row in _rows(file, lines):
+            for place, row in _rows(file, lines, f"{file.name}:" if len(files) > 1 else ""):
                 if (page := _page(place, row, names)) is not None:
                     yield from cut(page, pieces)
                 if place.number % TOLD_LINES == 0:
@@ -54,14 +56,23 @@ def read_corpus(
 class _Place(NamedTuple):
     file: Path
     number: int
+    name: str
+    """What a passage without an id is called."""
     article: str = ""
     """The id that a dump's own line before this one gives."""
 
 
-def _rows(file: Path, lines: Iterable[bytes]) -> Iterator[tuple[_Place, Any]]:
+def _lines(file: Path, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    try:
+        yield from enumerate(lines, 1)
+    except (EOFError, OSError, zlib.error) as err:
+        raise ConfigError(f"{file} cannot be read to its end ({err}); fetch it anew, or unpack it first") from None
+
+
+def _rows(file: Path, lines: Iterable[bytes], before: str) -> Iterator[tuple[_Place, Any]]:
     """The rows of a file. A search index's dump has a line before each document that says where it belongs."""
     article = ""
-    for number, line in enumerate(lines, 1):
+    for number, line in _lines(file, lines):
         if not line.strip():
             continue
         try:
@@ -71,7 +82,7 @@ def _rows(file: Path, lines: Iterable[bytes]) -> Iterator[tuple[_Place, Any]]:
         if isinstance(row, Mapping) and isinstance(row.get("index"), Mapping) and len(row) == 1:
             article = str(row["index"].get("_id", number))
             continue
-        yield _Place(file, number, article), row
+        yield _Place(file, number, f"{before}{number}", article), row
         article = ""
 
 
@@ -88,7 +99,8 @@ def _page(place: _Place, row: Any, names: Mapping[str, str]) -> Passage | None:
             'fields={"text": KEY}',
             command_line="--text KEY",
         )
-    text, known = row[names["text"]], row.get(names["id"], place.article or place.number)
+    text, known = row[names["text"]], row.get(names["id"])
+    known = place.article or place.name if known is None else known
     return Passage(str(known), str(row.get(names["title"]) or text[:60]), text)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from toolorchestra.envs.base.answer_store import digest
 from toolorchestra.envs.base.errors import ConfigError, one_of
+from toolorchestra.envs.base.files import held
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import PATIENCE_SECONDS, Hit, Retriever, dense, items_of, source_of
@@ -84,23 +85,24 @@ def build(
     if (folder / MANIFEST).exists() and not again:
         raise ConfigError(f"index {str(folder)!r} exists; build it anew with again=True", command_line="--again")
     _require(how)
-    write_passages(folder, passages, source, progress)
-    stored = Passages(folder)
-    count, digest = len(stored), stored.digest
-    progress(f"{count} passages")
-    settings: dict[str, Any] = {}
-    if how.engine in ("bm25", "hybrid"):
-        indexed(stored).save(str(folder / BM25_FOLDER))
-        progress("bm25 done")
-    if how.is_dense:
-        settings = how.settings
-        _build_dense(stored, folder, how, {"corpus": digest, **settings}, progress)
-    if how.engine == "lucene":
-        from toolorchestra.envs.retrieval import lucene
+    with held(folder, f"index {str(folder)!r} is being built by another process; wait for it, or name another folder"):
+        write_passages(folder, passages, source, progress)
+        stored = Passages(folder)
+        count, digest = len(stored), stored.digest
+        progress(f"{count} passages")
+        settings: dict[str, Any] = {}
+        if how.engine in ("bm25", "hybrid"):
+            indexed(stored).save(str(folder / BM25_FOLDER))
+            progress("bm25 done")
+        if how.is_dense:
+            settings = how.settings
+            _build_dense(stored, folder, how, {"corpus": digest, **settings}, progress)
+        if how.engine == "lucene":
+            from toolorchestra.envs.retrieval import lucene
 
-        lucene.build(stored, folder, progress)
-    manifest = Manifest(how.engine, count, digest, settings, _versions(how))
-    manifest.write(folder)
+            lucene.build(stored, folder, progress)
+        manifest = Manifest(how.engine, count, digest, settings, _versions(how))
+        manifest.write(folder)
     return manifest
 
 

@@ -128,6 +128,42 @@ def test_a_corpus_file_is_read_by_its_keys(tmp_path: Path) -> None:
         build([], tmp_path / "i")
 
 
+def test_passages_without_ids_are_told_apart_in_several_files(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "One."}\n{"id": null, "text": "Two."}\n')
+    assert [page.doc_id for page in read_corpus(tmp_path)] == ["1", "2"]
+    (tmp_path / "b.jsonl").write_text('{"text": "Three."}\n{"id": "x", "text": "Four."}\n')
+    assert [page.doc_id for page in read_corpus(tmp_path)] == ["a.jsonl:1", "a.jsonl:2", "b.jsonl:1", "x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("c.jsonl.gz", gzip.compress(b'{"text": "One two."}\n' * 5000)[:-20]),
+        ("c.jsonl.gz", b'{"text": "One two."}\n'),
+        ("c.jsonl.bz2", b'{"text": "One two."}\n'),
+    ],
+)
+def test_a_packed_corpus_that_cannot_be_unpacked_is_said(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ConfigError, match=rf"{name} cannot be read to its end .*; fetch it anew"):
+        list(read_corpus(tmp_path / name))
+
+
+def test_texts_without_words_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="none of 1 passages has a word"):
+        build([Passage("a", "", "a b")], tmp_path / "i")
+
+
+def test_a_folder_is_built_by_one_at_a_time(tmp_path: Path) -> None:
+    def passages() -> Iterator[Passage]:
+        yield CORPUS[0]
+        with pytest.raises(ConfigError, match="is being built by another process"):
+            build(CORPUS[:3], tmp_path / "i")
+        yield CORPUS[1]
+
+    assert build(passages(), tmp_path / "i").passages == 2
+
+
 def dump_of(folder: Path, pages: Sequence[tuple[int, int, str]]) -> Path:
     """A dump of a wiki's search index: a line that says where a page belongs, and the page; old and new packing."""
     folder.mkdir()
