@@ -288,9 +288,11 @@ class Dense:
         scores, numbers = self._index.search(self._vectors([q for q, _ in asked]), most)
         out = []
         for row, (_, top_k) in enumerate(asked):
-            # Rounded, so that a batch's last bit does not decide between equals.
-            pairs = [(-round(float(s), 4), int(n)) for s, n in zip(scores[row], numbers[row], strict=True) if n >= 0]
-            out.append([Hit(self.passages[number], -score) for score, number in sorted(pairs)[:top_k]])
+            # Rounded, so that a batch's last bit does not decide between equals; cut before, so that others' depth
+            # does not bring in what is only equal when rounded.
+            nearest = zip(scores[row][:top_k], numbers[row][:top_k], strict=True)
+            pairs = sorted((-round(float(s), 4), int(n)) for s, n in nearest if n >= 0)
+            out.append([Hit(self.passages[number], -score) for score, number in pairs])
         return out
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:

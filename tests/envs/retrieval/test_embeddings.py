@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import threading
 import zlib
 from collections.abc import Callable, Sequence
@@ -278,6 +279,24 @@ def test_an_index_of_several_files_finds_what_one_file_finds(tmp_path: Path, kin
         index = dense.Flat(tmp_path / "one" / dense.VECTORS, SIZE)
         assert np.allclose(index.search(made[:3], 7)[0], -np.sort(-scores, axis=1)[:, :7], atol=1e-5)
         assert sorted(found[0]) == sorted(found[1]) == sorted(p.doc_id for p in RIVERS)
+
+
+def near(asked: ReceivedRequest) -> ServerReply:
+    """Vectors of nearly the same likeness to the query, a later passage's a little more."""
+    numbers = [re.search(r"sea(\d+)$", text) for text in asked.json["input"]]
+    likeness = [0.5 + 2e-7 * int(found[1]) if found else 1.0 for found in numbers]
+    data = [{"index": n, "embedding": [one, (1 - one**2) ** 0.5]} for n, one in enumerate(likeness)]
+    return ServerReply(body={"object": "list", "data": data})
+
+
+def test_what_is_found_depends_on_nobody_who_asks_at_the_same_moment(tmp_path: Path) -> None:
+    with Loopback(near) as server:
+        build(RIVERS, tmp_path / "i", Build("dense", served=embedder(server), query_prompt=""))
+        index, (query,) = load(tmp_path / "i", lambda _: embedder(server)), embedder(server).encode(["q"])
+    assert isinstance(index, dense.Dense)
+    alone = index._find([(query, 5)])[0]
+    assert {hit.passage for hit in alone} == {*RIVERS[-5:]}
+    assert index._find([(query, 5), (query, 20)])[0] == alone
 
 
 def test_a_build_that_was_stopped_sends_only_what_is_missing(tmp_path: Path) -> None:
