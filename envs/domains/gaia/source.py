@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -103,7 +104,7 @@ def text_of(file: Path) -> str:
             shared = [_said(one) for one in _elements(packed, _SHARED, "si")] if _SHARED in sizes else []
             parts = sorted((name for name in sizes if _PARTS.fullmatch(name)), key=lambda name: (len(name), name))
             return "\n\n".join("\n".join(_lines(packed, name, shared)) for name in parts)
-    except (BadZipFile, ElementTree.ParseError, NotImplementedError, RuntimeError, ValueError, LookupError):
+    except (BadZipFile, zlib.error, ElementTree.ParseError, NotImplementedError, RuntimeError, ValueError, LookupError):
         return ""
 
 

@@ -186,6 +186,8 @@ def picture_url(picture: object) -> str:
     held = picture.get("bytes") if isinstance(picture, Mapping) else picture
     if isinstance(held, bytes):
         kind = next((kind for start, kind in _PICTURES.items() if held.startswith(start)), "")
+        if kind == "webp" and held[8:12] != b"WEBP":  # a sound or a film begins so too
+            return ""
         return f"data:image/{kind};base64,{base64.b64encode(held).decode()}" if kind else ""
     return held if isinstance(held, str) and held.startswith("data:image/") else ""
 

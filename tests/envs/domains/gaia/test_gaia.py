@@ -6,7 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import gymnasium as gym
 import pytest
@@ -133,6 +133,12 @@ def test_office_files_are_read_and_what_cannot_be_read_is_empty(tmp_path: Path) 
     with ZipFile(tmp_path / "a.docx", "w") as packed:
         packed.writestr("word/document.xml", '<w:d xmlns:w="u"><w:p><w:t>Hel</w:t><w:t>lo</w:t></w:p><w:p/></w:d>')
     assert text_of(tmp_path / "a.docx") == "Hello"
+    with ZipFile(tmp_path / "c.docx", "w", ZIP_DEFLATED) as packed:
+        packed.writestr("word/document.xml", "<a>" + "hello world " * 500 + "</a>")
+    whole = (tmp_path / "c.docx").read_bytes()
+    begun = whole.index(b"document.xml") + len("document.xml") + 5
+    (tmp_path / "c.docx").write_bytes(whole[:begun] + b"\xff" * 10 + whole[begun + 10 :])
+    assert text_of(tmp_path / "c.docx") == ""
     (tmp_path / "b.xlsx").write_bytes(b"no zip")
     (tmp_path / "a.png").write_bytes(b"\x89PNG")
     assert text_of(tmp_path / "b.xlsx") == text_of(tmp_path / "a.png") == ""

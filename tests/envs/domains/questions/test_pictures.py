@@ -81,7 +81,8 @@ def test_a_picture_s_bytes_and_urls() -> None:
     assert URL.startswith("data:image/png;base64,iVBOR")
     assert picture_url({"bytes": b"\xff\xd8\xff", "path": None}) == "data:image/jpeg;base64,/9j/"
     assert picture_url(URL) == URL
-    assert picture_url("https://pictures.example/b") == picture_url(b"%PDF") == ""
+    assert picture_url("https://pictures.example/b") == picture_url(b"%PDF") == picture_url(b"RIFF....WAVEfmt ") == ""
+    assert picture_url(b"RIFF....WEBPVP8 ").startswith("data:image/webp;")
 
 
 def test_the_request_has_openai_s_parts_and_is_counted_without_its_bytes() -> None:
