@@ -188,7 +188,7 @@ class ChildPool:
             if child.ready:
                 self.now_ready(child)
             return []
-        _, number, status, _ = DIED.unpack(told)
+        _, number, status = DIED.unpack(told)
         child = self._children.pop(number)
         child.status, child.dead = status, True
         return [self._gone(child)]

@@ -28,8 +28,8 @@ PRELOADED = tuple(
 )
 ORDER = struct.Struct("<I?")
 """A child's number and whether it is for a session; its scratch folder's path follows."""
-BORN, DIED = struct.Struct("<cII"), struct.Struct("<cIid")
-"""What the seed tells: b"B", number, process; b"D", number, exit status, seconds of processor time."""
+BORN, DIED = struct.Struct("<cII"), struct.Struct("<cIi")
+"""What the seed tells: b"B", number, process; b"D", number, exit status."""
 Begin = Callable[[int, int], NoReturn]
 LOADED = b"L"
 MOST_BYTES = 1 << 16
@@ -92,9 +92,8 @@ def _tend(link: socket.socket) -> Birth | None:
                 events.unregister(fd)
                 os.close(fd)
                 number, pid = living.pop(fd)
-                _, status, used = os.wait4(pid, 0)
-                code = os.waitstatus_to_exitcode(status)
-                link.send(DIED.pack(b"D", number, code, used.ru_utime + used.ru_stime))
+                _, status = os.waitpid(pid, 0)
+                link.send(DIED.pack(b"D", number, os.waitstatus_to_exitcode(status)))
                 continue
             order, pipes, *_ = socket.recv_fds(link, MOST_BYTES, 4)
             if not order:

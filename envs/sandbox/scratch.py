@@ -25,12 +25,6 @@ TURN_SECONDS = 0.004
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def disk_bytes(folder: str, most: int = sys.maxsize) -> int:
-    """Bytes of all files below."""
-    *_, total = counting(folder, most)
-    return total
-
-
 def counting(folder: str, most: int) -> Iterator[int]:
     """Count the bytes of all files below, a little at a time: gives what was found so far, and last the whole. What
     cannot be counted, nested too deep or not to be listed, is more than anybody may have. Nothing is changed: the

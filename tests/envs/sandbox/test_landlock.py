@@ -39,7 +39,7 @@ from toolorchestra.envs.sandbox.confine import (
 )
 from toolorchestra.envs.sandbox.e2b_and_unsafe import Unsafe, interpreter
 from toolorchestra.envs.sandbox.landlock import LandlockSandbox
-from toolorchestra.envs.sandbox.scratch import disk_bytes
+from toolorchestra.envs.sandbox.scratch import counting
 from toolorchestra.envs.testing.rehearsal import Held
 from toolorchestra.envs.tools import ToolContext
 from toolorchestra.envs.tools.cassette_backends import RecordedInterpreter
@@ -444,5 +444,5 @@ def test_a_machine_that_is_lost_is_an_outage_and_is_billed(
 def test_counting_changes_no_folder_of_a_program_that_runs(tmp_path: Path) -> None:
     """It may have put a link to a folder of somebody else's there."""
     (tmp_path / "d").mkdir(mode=0o300)
-    disk_bytes(str(tmp_path))
+    assert [*counting(str(tmp_path), 1 << 20)]
     assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o300
