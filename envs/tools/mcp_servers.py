@@ -62,7 +62,8 @@ class McpServer:
     prefix: str = ""
     """Letters before each tool's name, where two servers have one name."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Variables of the command's environment. A value $NAME is taken from this process's."""
+    """Variables of the command's environment. A value $NAME is taken from this process's, and is kept out of what
+    the server says."""
     bearer: str = field(default="", repr=False)
     """The variable of this process's environment that holds the key of an address."""
     connect_seconds: float = 30.0

@@ -27,6 +27,7 @@ from toolorchestra.envs.money.prices import NANO, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools import ToolContext, ToolResult
 from toolorchestra.envs.tools.cassette_backends import Tape
+from toolorchestra.envs.tools.mcp_servers import _RecordedListing
 
 COMMAND = f"{sys.executable} -m tests.support.mcp_server"
 HERE = {"PYTHONPATH": str(REPOSITORY)}
@@ -212,7 +213,7 @@ def test_a_login_in_an_address_is_shown_nowhere(address: str, tmp_path: Path) ->
 
 def test_a_recording_with_a_login_in_its_name_replays(tmp_path: Path) -> None:
     known, listed = "http://me:hunter2@127.0.0.1:9/mcp", {"name": "read", "description": "", "schema": {}}
-    Tape(f"mcp {known}", Cassette(tmp_path / "tape.jsonl", "record")).about(Any, {"tools": [listed]})  # type: ignore[arg-type]
+    Tape(f"mcp {known}", Cassette(tmp_path / "tape.jsonl", "record")).about(_RecordedListing, {"tools": [listed]})
     assert {*tools(known, cassette=Cassette(tmp_path / "tape.jsonl", "replay"))} == {"read"}
 
 
