@@ -94,8 +94,7 @@ class Templates:
 
     def others(self, candidates: Mapping[str, Any], values: Values, where: str) -> list[Any]:
         """The values that a request's candidates have beside the right one."""
-        right = values[candidates["column"]]
-        places.at(where)
+        right = named(values, candidates["column"], where)
         try:
             _, rows = self._connection.found(candidates["of"], {**values, **self.spec.times})
         except sqlite3.Error as err:
@@ -122,10 +121,15 @@ def _value(value: Any, values: Values, called: Sequence[Called], where: str) -> 
     if value[0] == "{" and value[-1] == "}" and "." in inner:
         return _looked_up(inner, called, where)
     if value[0] == "{" and value[-1] == "}" and inner.isidentifier():
-        if inner not in values:
-            raise ConfigError(f"{where}: no value {inner!r}; there are: {', '.join(values)}")
-        return values[inner]
+        return named(values, inner, where)
     return text(value, values, where)
+
+
+def named(values: Values, name: str, where: str) -> Any:
+    """The value of this name. Raises ConfigError where a draw has no such column."""
+    if name not in values:
+        raise ConfigError(f"{where}: no value {name!r}; there are: {', '.join(values)}")
+    return values[name]
 
 
 def text(template: str, values: Values, where: str) -> str:

@@ -19,7 +19,7 @@ from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.domains.toolscale.grading import mentions
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
-from toolorchestra.synth.formats.intent_templates import BRANCH, Templates, action, plain
+from toolorchestra.synth.formats.intent_templates import BRANCH, Templates, action, named, plain
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 
 _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:\.\d+)?(?![\w-]|\.\d)")
@@ -135,16 +135,18 @@ class HardRequests:
     ) -> None:
         """One request, with the calls before it and its own. Raises Rejected where it is not what it declares."""
         gold = [c.action for c in called]
+        where = f"intent {request['intent']}"
         ways: list[tuple[str, Sequence[GoldCall]]] = []
         if candidates := part.get("candidates"):
             ways += self._other_candidates(candidates, values, gold, request["intent"])
         for column in part.get("computed", ()):
-            ways += self._uncomputed(values[column], request, gold, called)
+            ways += self._uncomputed(named(values, column, where), request, gold, called)
         for name, branch in part.get("branches", {}).items():
             if name != part[BRANCH]:
                 ways.append(("branch", self._tried(branch.get("actions", part["actions"]), values, made)))
         if (first := part.get("first")) and first.get("values"):
-            swapped = {**values, **{key: values[other] for key, other in first["values"].items()}}
+            others = {key: named(values, other, where) for key, other in first["values"].items()}
+            swapped = {**values, **others}
             ways.append(("first_said", self._tried(part["actions"], swapped, made)))
         for kind, calls in ways:
             if [*calls] == gold:
@@ -157,8 +159,9 @@ class HardRequests:
     def _other_candidates(
         self, candidates: Mapping[str, Any], values: Values, gold: Sequence[GoldCall], intent: str
     ) -> Iterator[tuple[str, Sequence[GoldCall]]]:
-        right = values[candidates["column"]]
-        others = self._templates.others(candidates, values, f"intent {intent}")
+        where = f"intent {intent}"
+        right = named(values, candidates["column"], where)
+        others = self._templates.others(candidates, values, where)
         if not others:
             raise Rejected("one candidate alone", f"{intent}: {right!r}", intent)
         self._candidates.append(1 + len(others))

@@ -15,12 +15,14 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTool
 from toolorchestra.synth.formats import places
-from toolorchestra.synth.formats.intent_templates import Templates, informed, text
+from toolorchestra.synth.formats.intent_templates import informed, text
 from toolorchestra.synth.formats.part_checks import Fault, Parts, partial
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import similarity
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.stages.domain_folder import skeleton
+from toolorchestra.synth.stages.hard_requests import Rejected
+from toolorchestra.synth.stages.task_drafts import HELD_OUT, Drafter
 
 # -- tools -------------------------------------------------------------------------------------------------------------
 
@@ -266,17 +268,14 @@ def intent(spec: Spec, bench: DomainPlayer, entry: Mapping[str, Any], rng: rando
         what = f"intent {name} changes nothing and tells nothing; doing nothing would solve it"
         yield Fault("does nothing", what, name)
     try:
-        templates = Templates(replace(spec, intents=[entry]), bench.domain)
-        yield from _tried(templates, spec, bench, entry, rng)
+        yield from _tried(Drafter(replace(spec, intents=[entry]), bench, rng), entry)
     except ConfigError as err:
         yield Fault("template", f"intent {name}: {err}", name)
 
 
-def _tried(
-    templates: Templates, spec: Spec, bench: DomainPlayer, entry: Mapping[str, Any], rng: random.Random
-) -> Iterator[Fault]:
+def _tried(drafter: Drafter, entry: Mapping[str, Any]) -> Iterator[Fault]:
     """Gold calls on some rows: one success is enough, for drafts that fail are dropped later."""
-    name, last = entry["intent"], ""
+    bench, templates, rng, name, last = drafter.bench, drafter.templates, drafter.rng, entry["intent"], ""
     people = [p for p in templates.people if entry.get("public") or p.key in templates.private.get(name, {})]
     if not people:
         yield Fault("nobody", f"intent {name}: its draw finds nobody whom user.draw knows", name)
@@ -284,7 +283,7 @@ def _tried(
     for _ in range(SAMPLES):
         person = rng.choice(people)
         values = templates.instance(entry, person, rng)
-        way = rng.choice(spec.head["user"]["ways"])
+        way = rng.choice(drafter.spec.head["user"]["ways"])
         for wording in entry["say"]:
             text(wording, values, name)
         with bench.session() as session:
@@ -296,6 +295,10 @@ def _tried(
                 last = str(err)
                 continue
         informed(entry.get("inform", []), called, name)
+        # Now all that it names is looked up, in what a draft alone fills. One that is no task is dropped later.
+        for _ in range(SAMPLES * max(1, len(entry.get("branches", ())))):
+            with contextlib.suppress(Rejected):  # held out, so that all wordings are filled
+                drafter.compose(None if entry.get("public") else rng.choice(people), [entry], HELD_OUT)
         return
     yield Fault("gold refused", f"intent {name}: none of {SAMPLES} tries of its gold calls went through: {last}", name)
 

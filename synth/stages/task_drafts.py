@@ -14,7 +14,7 @@ from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.synth.formats import places
-from toolorchestra.synth.formats.intent_templates import Caller, Templates, action, informed, text
+from toolorchestra.synth.formats.intent_templates import Caller, Templates, action, informed, named, text
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.similarity import FINAL, JOINTS
@@ -117,7 +117,7 @@ class Drafter:
             "requests": draft.requests,
             "identify": draft.identify,
             "cost": {"calls": len(actions), "requests": len(draft.requests)},
-            "caller": str(values[caller]) if person else "",
+            "caller": str(named(values, caller, "domain.yaml: process.caller")) if person else "",
             **draft.hard.shape(draft.requests, draft.made),
         }
         return shape
@@ -126,7 +126,7 @@ class Drafter:
         self, draft: _Draft, session: DatabaseSession, intent: Mapping[str, Any], person: Caller | None, split: str
     ) -> None:
         """Add an intent's requests, their gold calls made."""
-        places.at(f"intents.yaml: intent {intent['intent']}")
+        places.at(f"intents.yaml: intent {intent['intent']!r}")
         filled = self.templates.instance(intent, person, self.rng)
         for part in parts(intent, filled):
             where = f"intent {part['intent']}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,9 +21,10 @@ from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask
 from toolorchestra.synth.authors.model_author import ScriptedParts
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.solvers import ORACLE, Arena, Scripted
 from toolorchestra.synth.proof.task_checks import fault, instead, missed, unasked
-from toolorchestra.synth.stages import domain_folder
+from toolorchestra.synth.stages import domain_folder, play_checks
 from toolorchestra.synth.stages.hard_requests import ELEMENTS, level
 
 PROCESS = """
@@ -138,6 +140,28 @@ def test_what_is_declared_must_be_so() -> None:
     assert report(read(intents_yaml=specs.texts(LIBRARY)["intents.yaml"] + said)).dropped["nothing to compute"]
     with pytest.raises(ConfigError, match="actions or branches expected"):
         read(intents_yaml='- {intent: x, draw: SELECT 1, say: ["x"]}\n')
+
+
+MISNAMED = (
+    "computed: [nope]",
+    "tell: ['{nope}']",
+    "pushback: '{nope}'",
+    "facts: [{label: x, asked: [x], value: '{nope}'}]",
+    "candidates: {column: nope, of: SELECT loan_id FROM loans}",
+    "first: {kind: corrects, say: ['Renew it'], then: ['Sorry, {title}'], values: {loan_id: nope}}",
+    "followed_by: [{say: [Go on., Do., '{nope}'], actions: []}]",
+)
+
+
+def test_a_name_that_a_draw_lacks_is_a_fault_of_its_intent_wherever_it_stands() -> None:
+    spec = read()
+    bench, usual = DomainPlayer(domain_folder.skeleton(spec, 1)), spec.intents[-1]
+    alone = {key: usual[key] for key in ("intent", "draw", "say", "actions")}
+    for wrong in MISNAMED:
+        entry = alone | specs.parsed(wrong, Path("intents.yaml"))
+        (found,) = play_checks.intent(spec, bench, entry, random.Random(1))
+        assert found.entry == alone["intent"], wrong
+        assert "no value 'nope'; there are: member_id," in found.seen, wrong
 
 
 def solves(solver: Any, task: SqlTask) -> bool:
