@@ -107,6 +107,13 @@ class MakeOptions:
             raise ConfigError("a domain on a subject needs a place: --out DIR")
         if self.spec is not None and self.model:
             raise ConfigError(f"{self.what} is a spec, which no model writes; leave --model out, or describe a subject")
+        for option in ("reader", "reword", "resume"):
+            if getattr(self, option) and not self.out:
+                raise ConfigError(
+                    f"{option} needs a folder for the domain, beside which its answers are kept; without one they go"
+                    " when the run ends",
+                    command_line=f"--{option} with --out DIR",
+                )
         for option in ("reader", "reword"):
             if getattr(self, option) == AUTHOR_READS and not self.model:
                 raise ConfigError(f"--{option} author takes the model of --model, and there is none")
@@ -120,7 +127,7 @@ class MakeOptions:
 
 def main(given: Sequence[str] | None = None) -> int:
     """The command line."""
-    return command(MakeOptions, run, given, about=__doc__, stopped="stopped; go on with --resume")
+    return command(MakeOptions, run, given, about=__doc__, stopped="stopped; go on with --resume, if there is an --out")
 
 
 def run(given: MakeOptions) -> int:

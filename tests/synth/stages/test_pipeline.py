@@ -331,6 +331,9 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         ("zoo --out x", "no spec 'zoo'; name a folder, a YAML file or one of"),
         ("zoo --model standin:parking", "a domain on a subject needs a place: --out DIR"),
         ("parking --model standin:parking --out x", "parking is a spec, which no model writes"),
+        ("finance --reader standin:finance", "On the command line: --reader with --out DIR"),
+        ("finance --reword standin:finance", "On the command line: --reword with --out DIR"),
+        ("finance --resume", "resume needs a folder for the domain, beside which its answers are kept;"),
         ("parking --out x --reader author", "--reader author takes the model of --model, and there is none"),
     ],
 )
