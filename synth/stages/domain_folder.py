@@ -133,7 +133,9 @@ def tasks(
         kept[place] = _instead(kept[place], drafter, _split(spec, place), forms, report, count)
     report.kept = len(kept)
     report.unused = [i["intent"] for i in spec.intents if i["intent"] not in report.intents]
-    return numbered(kept, spec, seed), report
+    for place, shape in enumerate(kept, 1):
+        shape["id"] = f"{place:04d}"
+    return divided(kept, spec, seed), report
 
 
 def _instead(twice: Shape, drafter: Drafter, split: str, forms: set[str], report: YieldReport, count: int) -> Shape:
@@ -179,14 +181,13 @@ def admit(bench: DomainPlayer, shape: Shape, forms: set[str], report: YieldRepor
     report.intents.update(request.intent for request in task.requests)
 
 
-def numbered(shapes_: Sequence[Shape], spec: Spec, seed: int) -> list[Shape]:
-    """The tasks with their ids and splits. Those for tests were drafted as such; validation is drawn of the others."""
+def divided(shapes_: Sequence[Shape], spec: Spec, seed: int) -> list[Shape]:
+    """The tasks with their splits. Those for tests were drafted as such; validation is drawn of the others."""
     rng = random.Random(f"{seed}/{spec.name}/splits")
     fixed = (TEST, HELD_OUT)
     others = [place for place, shape in enumerate(shapes_) if shape["toolscale"]["split"] not in fixed]
     validation = set(rng.sample(others, min(len(others), round(VALIDATION_SHARE * len(shapes_)))))
     for place, shape in enumerate(shapes_):
-        shape["id"] = f"{place + 1:04d}"
         if shape["toolscale"]["split"] not in fixed:
             shape["toolscale"]["split"] = "validation" if place in validation else "train"
     return list(shapes_)

@@ -28,7 +28,7 @@ from toolorchestra.synth.stages.task_drafts import Shape
 from toolorchestra.synth.stages.voices import voiced
 from toolorchestra.synth.storage import StageStore
 
-VERSION = "5"
+VERSION = "6"
 """Version of the stages. Raise it when the same inputs give other results: older work folders are then made anew."""
 LEAST_TASKS = 10
 PERHAPS = " (perhaps)"
@@ -205,7 +205,8 @@ async def _filters(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
         seen = "; ".join(f"{reason}: {n}" for reason, n in found.dropped.most_common())
         raise ConfigError(f"the filters left {len(kept)} tasks ({seen}); ask for more tasks, or add intents")
     copies = [{**shape, "toolscale": dict(shape["toolscale"])} for shape in kept]
-    shapes = domain_folder.numbered(copies, state.spec, settings.seed)
+    # Each keeps its id: it seeds the voice in which the filters played it.
+    shapes = domain_folder.divided(copies, state.spec, settings.seed)
     notes = [] if len(kept) == settings.tasks else [f"{settings.tasks} tasks were asked for"]
     over = len(sifted) - len(kept)
     dropped = counted(found.dropped) | ({"more than asked for": over} if over else {})

@@ -181,7 +181,8 @@ class ToolScaleSource:
             raise ConfigError(f"no task {task_id!r}; ids are {form}")
         found = self._ready(domain)
         if number not in found.domain.tasks:
-            raise ConfigError(f"no task {task_id!r}; {domain} has 0001 to {len(found.domain.tasks):04d}")
+            known = list(found.domain.tasks) or ["none"]
+            raise ConfigError(f"no task {task_id!r}; {domain} has {known[0]} to {known[-1]}")
         return found, found.domain.tasks[number]
 
     def with_price_of(self, sheet: PriceSheet, orchestrator: str) -> PriceSheet:

@@ -75,6 +75,27 @@ def test_filters_that_leave_too_few_tasks_say_what_to_do(tmp_path: Path, monkeyp
         runs.made(tmp_path)
 
 
+def test_a_task_after_one_that_is_dropped_keeps_the_words_in_which_it_was_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, whole, _ = runs.honest()
+    first = next(task.task_id for task in whole.domain.tasks.values() if not task.idle)
+
+    async def solves_the_first(_arena: Arena, _solver: object, task_id: str) -> bool:
+        return task_id == first
+
+    monkeypatch.setattr(Arena, "passes", solves_the_first)
+    stages = runs.copied(tmp_path / "run") / "work" / "stages.jsonl"
+    *before, last = stages.read_text().splitlines(keepends=True)
+    assert json.loads(last)["stage"] == "filters"
+    stages.write_text("".join(before))
+    rest, _ = runs.made(tmp_path / "run")
+    assert whole.domain.tasks.keys() - rest.domain.tasks.keys() == {first}
+    for number in whole.domain.tasks.keys() & rest.domain.tasks.keys():
+        one, other = whole.domain.tasks[number], rest.domain.tasks[number]
+        assert (one.requests, one.shape["user_scenario"]) == (other.requests, other.shape["user_scenario"])
+
+
 def test_a_served_model_reads_tasks_and_is_paid_once(tmp_path: Path) -> None:
     folder = library()
     read: list[str] = []
