@@ -71,7 +71,7 @@ def authorize(action: int, first: str | None, second: str | None, trigger: str |
 
 
 def _fence(connection: sqlite3.Connection) -> list[int]:
-    """Set limits, authorizer and deadline. Gives the counter that a call sets back to 0 before it starts."""
+    """Set limits, authorizer and deadline. Gives the counter of the call that runs: empty between calls."""
     limit(connection)
     connection.execute("PRAGMA foreign_keys = ON")
     # A CHECK may use bounded functions, which SQLite takes for strangers' ones. The schema's were looked at when built.
@@ -82,11 +82,13 @@ def _fence(connection: sqlite3.Connection) -> list[int]:
         allowed = action in _OURS or first == LOG or authorize(action, first, second, trigger)
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
-    ticks = [0]
+    ticks: list[int] = []
     until = 0.0
 
-    def tick() -> int:
+    def tick() -> bool:
         nonlocal until
+        if not ticks:  # what is read of an episode's changes belongs to no call
+            return False
         ticks[0] += 1
         if ticks[0] == 1:
             until = time.monotonic() + MOST_SECONDS

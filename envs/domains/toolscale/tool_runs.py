@@ -80,7 +80,7 @@ class Runner:
         return value
 
     def _contained(self, copy: Copy, values: dict[str, Any]) -> tuple[Any, str]:
-        copy.ticks[0] = 0
+        copy.ticks[:] = [0]
         name = self.tool.name
         try:
             value = self._run(copy.connection, values)
@@ -94,6 +94,8 @@ class Runner:
             if "interrupted" not in str(err):
                 raise
             raise ToolError(f"{name} took too long and was stopped; ask for less. Nothing was changed") from None
+        finally:
+            copy.ticks.clear()
         text = _AS_JSON(value)
         if len(text) > MOST_CHARACTERS:
             raise ToolError(f"{name} found {len(text)} characters, at most {MOST_CHARACTERS} are shown; ask for less")

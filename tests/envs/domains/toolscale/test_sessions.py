@@ -15,7 +15,7 @@ import pytest
 
 from tests.domains import library, with_tool
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
-from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale import database, loader
 from toolorchestra.envs.domains.toolscale.database import DatabaseSession, SqlDatabase
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTable
 from toolorchestra.envs.domains.toolscale.state_digest import digest
@@ -53,6 +53,20 @@ def test_an_error_after_a_write_leaves_nothing_behind(tmp_path: Path) -> None:
             made.call(session, GoldCall("half", {}))
         assert session.changes() == []
         assert digest(session) == "unchanged"
+
+
+def test_what_is_read_after_a_call_is_not_stopped_by_the_limits_of_that_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "OPERATIONS_A_TICK", 1)
+    monkeypatch.setattr(database, "MOST_TICKS", 1_000_000)
+    made = bench()
+    with made.session() as session:
+        made.call(session, borrowable(made, 1)[0])
+        monkeypatch.setattr(database, "MOST_TICKS", 0)  # as if the call had used them up
+        assert {name for name, *_ in session.changes()} == {"books", "loans"}
+        assert session.written() is not None
+        with pytest.raises(ToolError, match="took too long and was stopped"):
+            made.call(session, borrowable(made, 2)[1])
+        assert len(session.changes()) == 2
 
 
 def test_the_first_check_that_does_not_hold_says_what_is_wrong(tmp_path: Path) -> None:
