@@ -31,6 +31,15 @@ class Caller(NamedTuple):
     values: Values
 
 
+class Rejected(Exception):
+    """A draft that is no task, with the name of the reason for the yield report."""
+
+    def __init__(self, reason: str, seen: str = "", intent: str = "") -> None:
+        super().__init__(f"{reason}: {seen}")
+        self.reason = reason
+        self.intent = intent
+
+
 class Templates:
     """A spec's intents, filled from the seed rows."""
 
@@ -133,13 +142,17 @@ def named(values: Values, name: str, where: str) -> Any:
 
 
 def text(template: str, values: Values, where: str) -> str:
-    """A template filled in, amounts without needless zeros."""
+    """A template filled in, amounts without needless zeros. Raises Rejected where it names what is NULL in this row."""
     if wrong := wrong_with(template):
         raise ConfigError(f"{where}: {template!r:.80}: {wrong}")
-    shown = {key: plain(value) if isinstance(value, int | float) else value for key, value in values.items()}
+    there = ((key, value) for key, value in values.items() if value is not None)
+    shown = {key: plain(value) if isinstance(value, int | float) else value for key, value in there}
     try:
         made = template.format_map(shown)
     except (KeyError, ValueError, IndexError, AttributeError, TypeError) as err:
+        if isinstance(err, KeyError) and err.args[0] in values:
+            seen = f"{where}: {template!r:.80}: {err}"
+            raise Rejected("a value is NULL", seen, where.removeprefix("intent ")) from None
         raise ConfigError(f"{where}: {template!r:.80}: no value {err}; there are: {', '.join(values)}") from None
     if len(made) > MOST_SAID:
         raise ConfigError(f"{where}: {template!r:.80} makes {len(made)} characters, at most {MOST_SAID} are allowed")

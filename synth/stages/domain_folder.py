@@ -17,12 +17,12 @@ from toolorchestra.envs.domains.toolscale import domain_files, loader
 from toolorchestra.envs.domains.toolscale.domain_files import FILES, content_hash, fits
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTable
 from toolorchestra.synth.formats import places
+from toolorchestra.synth.formats.intent_templates import Rejected
 from toolorchestra.synth.formats.seed_rows import Maker
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import similarity
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.task_checks import fault
-from toolorchestra.synth.stages.hard_requests import Rejected
 from toolorchestra.synth.stages.task_drafts import HELD_OUT, TEST, TRAIN, Drafter, Shape
 from toolorchestra.synth.stages.voices import voiced
 

@@ -19,7 +19,7 @@ from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.domains.toolscale.grading import mentions
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
-from toolorchestra.synth.formats.intent_templates import BRANCH, Templates, action, named, plain
+from toolorchestra.synth.formats.intent_templates import BRANCH, Rejected, Templates, action, named, plain
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 
 _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:\.\d+)?(?![\w-]|\.\d)")
@@ -83,15 +83,6 @@ MOST_CANDIDATES = 3
 HARD = ("candidates", "computed", "branches", "first", "followed_by")
 HARD_WEIGHT = 20.0
 """Weight of an intent with such a part, where it says none: it is used about three times as often as a plain one."""
-
-
-class Rejected(Exception):
-    """A draft that is no task, with the name of the reason for the yield report."""
-
-    def __init__(self, reason: str, seen: str = "", intent: str = "") -> None:
-        super().__init__(f"{reason}: {seen}")
-        self.reason = reason
-        self.intent = intent
 
 
 def weight(intent: Mapping[str, Any]) -> float:

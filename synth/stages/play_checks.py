@@ -15,13 +15,12 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTool
 from toolorchestra.synth.formats import places
-from toolorchestra.synth.formats.intent_templates import informed, text
+from toolorchestra.synth.formats.intent_templates import Rejected, informed, text
 from toolorchestra.synth.formats.part_checks import Fault, Parts, partial
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import similarity
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.stages.domain_folder import skeleton
-from toolorchestra.synth.stages.hard_requests import Rejected
 from toolorchestra.synth.stages.task_drafts import HELD_OUT, Drafter
 
 # -- tools -------------------------------------------------------------------------------------------------------------
@@ -284,16 +283,16 @@ def _tried(drafter: Drafter, entry: Mapping[str, Any]) -> Iterator[Fault]:
         person = rng.choice(people)
         values = templates.instance(entry, person, rng)
         way = rng.choice(drafter.spec.head["user"]["ways"])
-        for wording in entry["say"]:
-            text(wording, values, name)
-        with bench.session() as session:
-            try:
+        try:
+            for wording in entry["say"]:
+                text(wording, values, name)
+            with bench.session() as session:
                 if not entry.get("public"):
                     bench.follow(session, way["actions"], person.values, "user.ways")
                 called = bench.follow(session, entry["actions"], values, name)
-            except ToolError as err:
-                last = str(err)
-                continue
+        except (Rejected, ToolError) as err:
+            last = str(err)
+            continue
         informed(entry.get("inform", []), called, name)
         # Now all that it names is looked up, in what a draft alone fills. One that is no task is dropped later.
         for _ in range(SAMPLES * max(1, len(entry.get("branches", ())))):

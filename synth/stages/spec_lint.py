@@ -24,7 +24,7 @@ from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.allowed_sql import Fenced, holding
-from toolorchestra.synth.formats.intent_templates import WHO, Caller, Templates, Values, plain, text
+from toolorchestra.synth.formats.intent_templates import WHO, Caller, Rejected, Templates, Values, plain, text
 from toolorchestra.synth.formats.part_checks import Fault, Parts
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof.domain_player import DomainPlayer
@@ -93,7 +93,7 @@ class CheckedSpec:
             rows = [(p, {**p.values, **row}) for p in self.people if p.key in owners for row in owners[p.key]]
         facts = [fact["value"] for fact in entry.get("facts", []) if "value" in fact]
         for person, values in rows[: SAMPLES // 2] + rng.sample(rows, min(len(rows), SAMPLES // 2)):
-            with self.bench.session() as session, suppress(ConfigError):
+            with self.bench.session() as session, suppress(ConfigError, Rejected):
                 if (called := self.called(session, entry, person, values)) is not None:
                     told = [text(value, values, name) for value in facts]
                     said = tuple(" ".join([text(say, values, name), *told]) for say in entry["say"])
@@ -109,7 +109,7 @@ class CheckedSpec:
                 way = self.spec.head["user"]["ways"][0]["actions"]
                 self.bench.follow(session, way, person.values, "user.ways")
             return self.bench.follow(session, entry["actions"], values, entry["intent"])
-        except (ToolError, ConfigError):
+        except (ToolError, ConfigError, Rejected):
             return None
 
 

@@ -14,11 +14,11 @@ from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.synth.formats import places
-from toolorchestra.synth.formats.intent_templates import Caller, Templates, action, informed, named, text
+from toolorchestra.synth.formats.intent_templates import Caller, Rejected, Templates, action, informed, named, text
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.similarity import FINAL, JOINTS
-from toolorchestra.synth.stages.hard_requests import HardRequests, Rejected, parts, weight
+from toolorchestra.synth.stages.hard_requests import HardRequests, parts, weight
 
 Shape = dict[str, Any]
 SIZES: Mapping[int, float] = {1: 0.14, 2: 0.22, 3: 0.24, 4: 0.22, 5: 0.18}
@@ -260,7 +260,10 @@ def _facts(rows: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> list
     for row in rows:
         fact: Shape = {"label": row["label"], "asked": list(row["asked"])}
         if "value" in row:
-            fact["value"] = text(row["value"], values, f"fact {row['label']}")
+            try:
+                fact["value"] = text(row["value"], values, f"fact {row['label']}")
+            except Rejected:  # nobody knows what is NULL
+                continue
         facts.append(fact)
     return facts
 

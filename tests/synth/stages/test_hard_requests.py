@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,11 +22,13 @@ from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask
 from toolorchestra.synth.authors.model_author import ScriptedParts
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.formats.intent_templates import Rejected
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.solvers import ORACLE, Arena, Scripted
 from toolorchestra.synth.proof.task_checks import fault, instead, missed, unasked
 from toolorchestra.synth.stages import domain_folder, play_checks
 from toolorchestra.synth.stages.hard_requests import ELEMENTS, level
+from toolorchestra.synth.stages.task_drafts import Drafter
 
 PROCESS = """
 process:
@@ -162,6 +165,30 @@ def test_a_name_that_a_draw_lacks_is_a_fault_of_its_intent_wherever_it_stands() 
         (found,) = play_checks.intent(spec, bench, entry, random.Random(1))
         assert found.entry == alone["intent"], wrong
         assert "no value 'nope'; there are: member_id," in found.seen, wrong
+
+
+def test_what_is_null_is_never_said() -> None:
+    spec = read()
+    titles = TWO_LOANS.replace("x.title", "CASE WHEN a.loan_id < 'LO-020' THEN x.title END AS title")
+    usual = {key: spec.intents[-1][key] for key in ("intent", "draw", "actions")} | {"draw": titles}
+    named = [{"label": name, "asked": [name], "value": f"{{{name}}}"} for name in ("title", "loan_id")]
+    bench = DomainPlayer(domain_folder.skeleton(spec, 1))
+
+    def drafts(**more: Any) -> Iterator[Any]:
+        drafter = Drafter(replace(spec, intents=[{**usual, **more}]), bench, random.Random(1))
+        for person in filter(drafter.templates.fitting, drafter.templates.people):
+            try:
+                yield drafter.compose(person, drafter.spec.intents)["toolscale"]["requests"][0]
+            except Rejected as err:
+                yield err.reason
+
+    made = list(drafts(say=["Renew {title}."]))
+    assert 0 < made.count("a value is NULL") < len(made)
+    assert "None" not in json.dumps(made)
+    assert {len(one["facts"]) for one in drafts(say=["Renew it."], facts=named)} == {1, 2}
+    never = {**usual, "draw": titles.replace("LO-020", ""), "say": ["Renew {title}."]}
+    (found,) = play_checks.intent(spec, bench, never, random.Random(1))
+    assert "a value is NULL: renew_if_soon: 'Renew {title}.': 'title'" in found.seen
 
 
 def solves(solver: Any, task: SqlTask) -> bool:
