@@ -39,6 +39,7 @@ from toolorchestra.agents.commands.console import (
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.files import write_whole
 from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.domain_files import FILES
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth.authors import model_author
 from toolorchestra.synth.authors.model_author import LlmAuthor
@@ -139,6 +140,8 @@ def run(given: MakeOptions) -> int:
             raise ConfigError(f"{spec.folder} is not the spec of a shipped domain; say where it goes: --out DIR")
         out = given.out or loader.SHIPPED / (spec.name if spec else "")
         beside = out.resolve().with_name(f"{out.resolve().name}.work")  # also where it is "."
+        if given.out and not beside.exists():  # what a run was stopped in has no domain.json either
+            _check_place(out)
         work = StageStore(beside if given.out else Path(scratch), resume=given.resume)
         models = _models(given, work.folder)
         made = asyncio.run(_made(_run(given, spec, work, out, models)))
@@ -147,6 +150,15 @@ def run(given: MakeOptions) -> int:
         say(report_text(report))
         say(f"  written to {made.domain.folder}, {time.perf_counter() - started:.1f} s")
     return DONE
+
+
+def _check_place(out: Path) -> None:
+    """Refuse a folder that holds files of a domain's names and is none."""
+    found = [name for name in FILES if (out / name).exists()]
+    if found and not (out / "domain.json").exists():
+        raise ConfigError(
+            f"{out} has no domain.json and so is no domain, and its {found[0]} would be lost; name another folder"
+        )
 
 
 @contextmanager
