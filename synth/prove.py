@@ -31,7 +31,7 @@ from typing import Annotated, Any, NamedTuple
 import tyro
 
 from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, command, say
-from toolorchestra.envs.base.errors import ToolError
+from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTool
 from toolorchestra.synth.formats import spec as specs
@@ -59,6 +59,7 @@ class Proof(NamedTuple):
     """What one job of a proof found."""
 
     domain: str
+    """Its name or folder, as it was given: two folders may hold domains of one name."""
     what: str
     tasks: int
     faults: tuple[str, ...]
@@ -72,14 +73,15 @@ def check_tasks(name: str, ids: Sequence[str]) -> Proof:
     checked = ((task_id, fault(arena.bench, arena.domain.tasks[task_id])) for task_id in ids)
     faults = [f"{task_id}: {check}: {seen}" for task_id, (check, seen) in checked if check]
     played, digest = play(arena, ids)
-    return Proof(arena.domain.name, "tasks", len(ids), (*faults, *played), digest)
+    return Proof(name, "tasks", len(ids), (*faults, *played), digest)
 
 
 def play(arena: Arena, ids: Sequence[str]) -> tuple[list[str], str]:
     """The oracle through the environment: what went wrong, and a digest of all transcripts."""
     faults, made = [], hashlib.blake2b(digest_size=12)
-    for task_id in ids:
-        found = asyncio.run(arena.play(ORACLE, task_id, int(task_id)))
+    for number, task_id in enumerate(ids):
+        seed = int(task_id) if task_id.isdecimal() else number
+        found = asyncio.run(arena.play(ORACLE, task_id, seed))
         if not found.solved:
             faults.append(f"{task_id}: oracle: not solved; not told or looked at: {found.missing!r:.300}")
         made.update("\n".join(f"{m['role']}: {m['content']}" for m in found.messages).encode())
@@ -90,7 +92,7 @@ def check_again(name: str, ids: Sequence[str]) -> Proof:
     """Play the oracle's transcripts only, for comparison with another process."""
     arena = Arena(name)
     faults, digest = play(arena, ids)
-    return Proof(arena.domain.name, "replay", len(ids), tuple(faults), digest)
+    return Proof(name, "replay", len(ids), tuple(faults), digest)
 
 
 def check_domain(name: str) -> Proof:
@@ -121,7 +123,7 @@ def check_domain(name: str) -> Proof:
         f" {alike.near} near;"
         f" {strings * len(ARGUMENTS)} hostile calls contained"
     )
-    return Proof(found.name, what, 0, tuple(faults), "")
+    return Proof(name, what, 0, tuple(faults), "")
 
 
 def check_meaning(name: str) -> Proof:
@@ -130,7 +132,7 @@ def check_meaning(name: str) -> Proof:
     generator = loader.manifest(folder)["generator"]
     found = spec_lint.findings(specs.texts(folder.name), int(generator["seed"]))
     what = f"lint of its spec: {spec_lint.counted(found)}; `toolorchestra synth lint {folder.name}` shows them"
-    return Proof(loader.load(name).name, what, 0, (), "")
+    return Proof(name, what, 0, (), "")
 
 
 def _is_of_a_shipped_spec(folder: Path) -> bool:
@@ -147,7 +149,7 @@ def check_bytes(name: str) -> Proof:
     with tempfile.TemporaryDirectory() as scratch:
         same = rebuilt(specs.load(folder.name), folder, Path(scratch) / folder.name)
     faults = () if same else ("the spec and its seed give other bytes: run synth/generate.py and commit the result",)
-    return Proof(folder.name, "made again from its spec, byte by byte", 0, faults, "")
+    return Proof(name, "made again from its spec, byte by byte", 0, faults, "")
 
 
 def _begin() -> None:
@@ -172,6 +174,8 @@ def workers(count: int) -> Iterator[ProcessPoolExecutor]:
 
 def prove(names: Sequence[str], *, sample: int | None, jobs: int, rebuild: bool = True) -> list[Proof]:
     """Proves the named domains in parallel processes, and returns every proof. `sample` limits the tasks of each."""
+    if empty := [name for name in names if not loader.load(name).tasks]:
+        raise ConfigError(f"{empty[0]}: it has no task that could be proven; generate it with some")
     with workers(jobs) as pool:
         futures = []
         for name in names:
@@ -189,18 +193,19 @@ def prove(names: Sequence[str], *, sample: int | None, jobs: int, rebuild: bool 
 
 def report(proofs: Sequence[Proof], names: Sequence[str]) -> list[str]:
     """The lines of the report; faults start with FAULT."""
-    lines = []
-    for name in names:
-        head = loader.load(name).name
-        own = [proof for proof in proofs if proof.domain == head]
+    lines, heads = [], [loader.load(name).name for name in names]
+    for name, head in zip(names, heads, strict=True):
+        head = head if heads.count(head) == 1 else f"{head} ({name})"
+        own = [proof for proof in proofs if proof.domain == name]
         played = [proof for proof in own if proof.what == "tasks"]
         again = next(proof for proof in own if proof.what == "replay")
         faults = [fault_ for proof in own for fault_ in proof.faults]
         if again.digest != played[0].digest:
             faults.append(f"two processes, two transcripts: {played[0].digest} and {again.digest}")
-        lines.append(f"{head}: {sum(proof.tasks for proof in played)} tasks {CONSISTENT}, transcripts {again.digest}")
+        seen = f", {len(faults)} faults" if faults else f" {CONSISTENT}"
+        lines.append(f"{head}: {sum(proof.tasks for proof in played)} tasks{seen}, transcripts {again.digest}")
         lines += [f"  {proof.what}" for proof in own if proof.what not in ("tasks", "replay")]
-        lines += [f"FAULT {head}: {seen}" for seen in faults]
+        lines += [f"FAULT {head}: {fault_}" for fault_ in faults]
     return lines
 
 
@@ -228,7 +233,7 @@ def run(given: ProveOptions) -> int:
     """Prove, and print what was found; a fault fails the command."""
     started = time.perf_counter()
     shipped = loader.names()
-    names = tuple(str(loader.resolve(name)) for name in given.domain or shipped)
+    names = tuple(dict.fromkeys(str(loader.resolve(name)) for name in given.domain or shipped))
     lines = report(prove(names, sample=given.sample, jobs=given.at_once), names)
     faults = sum(line.startswith("FAULT") for line in lines)
     say("\n".join(lines))

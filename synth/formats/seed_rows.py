@@ -162,6 +162,8 @@ class _Cell:
             except (KeyError, TypeError, ValueError, IndexError, AttributeError) as err:
                 seen = f"{type(err).__name__}: {err}"
                 raise ConfigError(f"{self.at}: {dict(recipe)!s:.200} cannot be made: {seen:.200}") from None
+            if not isinstance(value, str | int | float | None):
+                raise ConfigError(f"{self.at}: a text, a number or null expected, got {value!r:.60}")
             if isinstance(value, str) and len(value) > MOST_TEXT:
                 raise ConfigError(f"{self.at}: a text of {len(value)} characters, at most {MOST_TEXT} are allowed")
             if not unique or value not in self.taken:

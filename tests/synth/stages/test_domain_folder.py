@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import ended
-from tests.domains import LIBRARY, library, with_tool
+from tests.domains import LIBRARY, changed, library, with_tool
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTask
@@ -40,6 +40,38 @@ def test_shipped_tasks_are_proven_and_two_processes_agree() -> None:
         proof.domain for proof in proofs if proof.what == "tasks" for _ in range(proof.tasks)
     ) == dict.fromkeys(names, sample)
     assert [line for line in prove.report(proofs, names) if line.startswith("FAULT")] == []
+
+
+def test_two_folders_of_one_name_are_proven_apart_and_none_with_a_fault_is_self_consistent(tmp_path: Path) -> None:
+    names = [str(library()), str(shutil.copytree(library(), tmp_path / "other"))]
+    proofs = [prove.Proof(names[0], what, 3, (), "a") for what in ("tasks", "replay")]
+    proofs += [
+        prove.Proof(names[1], what, 3, ("0001: wrong",) * (what == "tasks"), "b") for what in ("tasks", "replay")
+    ]
+    assert prove.report(proofs, names) == [
+        f"library ({names[0]}): 3 tasks self-consistent, transcripts a",
+        f"library ({names[1]}): 3 tasks, 1 faults, transcripts b",
+        f"FAULT library ({names[1]}): 0001: wrong",
+    ]
+
+
+def test_a_folder_of_ones_own_is_proven_whatever_its_tasks_are_called_and_one_without_tasks_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = changed(tmp_path / "named", "tasks.jsonl.gz", lambda text: text.replace('"id": "0', '"id": "t0'))
+    assert prove.check_again(str(named), ["t0001"]).faults == ()
+    empty = changed(tmp_path / "empty", "tasks.jsonl.gz", lambda _: "")
+    assert ended(prove.main, f"{empty} --at-once 1") == 2
+    assert "library: it has no task that could be proven; generate it with some" in capsys.readouterr().err
+
+
+def test_files_of_a_folder_that_is_no_domain_are_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "policy.md").write_text("mine")
+    assert ended(generate.main, f"{LIBRARY} --tasks 3 --out {tmp_path}") == 2
+    assert "has no domain.json and so is no domain, and its policy.md would be lost" in capsys.readouterr().err
+    assert (tmp_path / "policy.md").read_text() == "mine"
 
 
 def test_a_domain_that_was_written_half_does_not_load(tmp_path: Path) -> None:
@@ -187,6 +219,7 @@ def test_duplicates_are_found_though_names_and_numbers_differ() -> None:
         ("domain.yaml", "birth_year FROM members", "birth_year FROM members LIMIT 0", "user.draw: no row; change"),
         ("intents.yaml", "intent: renew_too_often", "intent: renew", "renew: a second intent of this name"),
         ("rows.yaml", "per: [1, 2]", "per: [2, 1]", "per is [least, most] with 0 <= least <= most, got [2, 1]"),
+        ("rows.yaml", '{pattern: "@-##"}', "{choice: [[A, 1], [B, 2]]}", "a text, a number or null expected, got ['"),
         ("rows.yaml", "{int: [0, 4]}", "99999999999999999999", "rows.yaml: table 'books': Python int too large"),
     ],
 )
