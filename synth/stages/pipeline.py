@@ -13,7 +13,6 @@ from typing import Any
 from toolorchestra.envs.base.answer_store import digest
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.source import forget
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain
 from toolorchestra.synth.authors import PART_OF
 from toolorchestra.synth.authors.model_author import LlmAuthor
@@ -104,7 +103,6 @@ async def make(run: SynthesisRun) -> Made:
             )
         run.progress(name, 1, 1)
     _written(state, run, run.out)
-    forget()
     domain = loader.read(run.out, verify=True)
     for folder in run.work.folder.glob("candidate-*"):
         shutil.rmtree(folder)

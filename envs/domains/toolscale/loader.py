@@ -81,10 +81,15 @@ def resolve(name: str | Path) -> Path:
     raise ConfigError(f"{no_such('domain', name, names())} A domain of your own is named by its folder.")
 
 
+def load(name: str | Path) -> SqlDomain:
+    """A domain by its name or folder; one for all who ask, until the folder is generated anew."""
+    folder = resolve(name).resolve()
+    return _loaded(folder, manifest(folder)["content_hash"])
+
+
 @lru_cache(maxsize=32)
-def load(name: str) -> SqlDomain:
-    """A domain by its name or folder; one for all who ask."""
-    return read(resolve(name))
+def _loaded(folder: Path, _content_hash: str) -> SqlDomain:
+    return read(folder)
 
 
 def read(folder: Path, *, verify: bool = False) -> SqlDomain:

@@ -52,16 +52,14 @@ class ReadyDomain:
             self.ids.setdefault(task.split, []).append(task.task_id)
 
 
-@lru_cache(maxsize=64)
 def ready(name: str) -> ReadyDomain:
-    """A shipped domain, or one in a folder; one for all environments of the process."""
-    return ReadyDomain(loader.load(name))
+    """A shipped domain, or one in a folder; one for all environments of the process, as loader.load()."""
+    return _made_ready(loader.load(name))
 
 
-def forget() -> None:
-    """Read folders anew from now on."""
-    loader.load.cache_clear()
-    ready.cache_clear()
+@lru_cache(maxsize=64)
+def _made_ready(domain: SqlDomain) -> ReadyDomain:
+    return ReadyDomain(domain)
 
 
 def _run(runner: Runner, context: ToolContext, /, **arguments: Any) -> ToolResult:
@@ -99,6 +97,7 @@ class ToolScaleSource:
         self._lock = threading.Lock()
         self._boxes: dict[Any, tuple[PriceSheet, Toolbox]] = {}
         self._folder = domain
+        self._played_from: dict[str, ReadyDomain] = {}
         self._heads = _heads(domain)
         self.diversify = diversify
         self.backing = backing(backends) if backends is not None else None
@@ -151,7 +150,9 @@ class ToolScaleSource:
         return tasks if self.level is None else [one for one in tasks if found.domain.tasks[one].level == self.level]
 
     def _ready(self, domain: str) -> ReadyDomain:
-        return ready(domain if self._folder is None else self._folder)
+        if domain not in self._played_from:
+            self._played_from[domain] = ready(domain if self._folder is None else self._folder)
+        return self._played_from[domain]
 
     def task_ids(self, split: str) -> Sequence[str]:
         """List a split's tasks."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.domains import changed, library, with_tool
+from tests.domains import LIBRARY, changed, library, with_tool
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.database import SqlDatabase, without_comments
 from toolorchestra.envs.domains.toolscale.domain_files import FILES
+from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
+from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.stages.domain_folder import make
 
 
 def test_the_library_loads_and_its_hash_holds() -> None:
@@ -169,6 +173,20 @@ def test_comments_take_no_time_however_they_stand(text: str) -> None:
     started = time.process_time()
     without_comments(text)
     assert time.process_time() - started < 1.0
+
+
+def test_a_folder_that_is_generated_anew_is_read_anew(tmp_path: Path) -> None:
+    folder = shutil.copytree(library(), tmp_path / "library")
+    before, source = ready(str(folder)), ToolScaleSource(str(folder))
+    assert source.find("toolscale/library/0001")[0] is ready(str(folder)) is before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        assert ready("library") is before
+    make(specs.load(LIBRARY), 3, 2, folder)
+    assert len(loader.load(folder).tasks) == len(ready(str(folder)).domain.tasks) == 3
+    assert source.find("toolscale/library/0001")[0] is before  # who plays one goes on with it
+    with pytest.raises(ConfigError, match="library has 0001 to 0003"):
+        ToolScaleSource(str(folder)).find("toolscale/library/0004")
 
 
 @pytest.mark.parametrize(
