@@ -38,6 +38,8 @@ NAMED = "a word of at most 64 letters, digits, '_' and '-'"
 _WALL_CLOCK = re.compile(r"'now'|current_(time|date|timestamp)|\b(date|time|datetime|julianday)\(\s*\)", re.IGNORECASE)
 _VERBS = {"let": ("select", "with"), "do": ("insert", "update", "delete"), "returns": ("select", "with")}
 _REPLACING = re.compile(r"\s*(insert|update)\s+or\s+replace\b", re.IGNORECASE)
+TIMES = ("now", "today")
+"""What statements name the domain's clock and its day by."""
 MOST_TOOLS = 128
 _MOST_STEPS = 64
 _TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -212,8 +214,15 @@ def _check_size(row: Mapping[str, Any], at: str) -> None:
                 f"{at}: names of tools and parameters are 1 to 64 letters, digits and '_', the first no digit, got "
                 f"{name!r:.80}"
             )
+    _check_times(row["parameters"], at)
     if len(row.get("steps", [])) > _MOST_STEPS:
         raise ConfigError(f"{at}: {len(row['steps'])} steps, at most {_MOST_STEPS} are allowed")
+
+
+def _check_times(given: Iterable[str], at: str) -> None:
+    """Refuse values that would stand in the place of the domain's own time."""
+    if taken := [name for name in given if name in TIMES]:
+        raise ConfigError(f"{at}: {taken[0]!r} is the domain's own time; give the parameter or column another name")
 
 
 def _step(row: Mapping[str, str], at: str) -> ToolStatement:
@@ -261,7 +270,7 @@ def check_sql(
 
 
 def _check_tool(connection: sqlite3.Connection, made: SqlTool, at: str) -> None:
-    values: dict[str, Any] = {name: None for name in (*made.parameters["properties"], "now", "today")}
+    values: dict[str, Any] = {name: None for name in (*made.parameters["properties"], *TIMES)}
     parts = [(f"steps[{i}].{s.verb}", *s) for i, s in enumerate(made.steps)]
     for field, verb, sql, error in [*parts, ("returns", "returns", made.result, "")]:
         spot = f"{at}: {field}"
@@ -280,7 +289,9 @@ def _check_tool(connection: sqlite3.Connection, made: SqlTool, at: str) -> None:
             cursor.close()
             if verb == "let":
                 probe = connection.execute(f"SELECT * FROM ({sql}) LIMIT 0", values)
-                values.update({column[0]: None for column in probe.description})
+                columns = [column[0] for column in probe.description]
+                _check_times(columns, spot)
+                values.update(dict.fromkeys(columns))
         except MemoryError:
             raise ConfigError(f"{spot}: {TOO_LARGE}; make it simpler") from None
         except (sqlite3.Error, sqlite3.Warning) as err:

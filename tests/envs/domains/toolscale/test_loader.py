@@ -194,6 +194,8 @@ def test_a_folder_that_is_generated_anew_is_read_anew(tmp_path: Path) -> None:
     [
         ({"name": "find\u200b_book"}, "names of tools and parameters are 1 to 64 letters"),
         ({"parameters": {"the title": {"type": "string", "format": "text"}}}, "names of tools and parameters"),
+        ({"parameters": {"today": {"type": "string", "format": "date"}}}, "'today' is the domain's own time; give the"),
+        ({"steps": [{"let": "SELECT '2026-01-01' AS now", "error": "No."}]}, r"\.let: 'now' is the domain's own time"),
         ({"steps": [{"let": "SELECT 1 AS one", "error": "No."}] * 65}, "65 steps, at most 64 are allowed"),
     ],
 )
