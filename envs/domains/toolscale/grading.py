@@ -144,10 +144,13 @@ def _read(value: str) -> tuple[float | None, tuple[int, ...], tuple[int, ...]] |
     return None, tuple(map(int, _DIGITS.findall(date))), tuple(map(int, _DIGITS.findall(time)))
 
 
+_TYPED = str.maketrans("\u2212\u2011\u2010\u2019\u2018", "---''")
+
+
 @lru_cache(maxsize=1024)
 def plain(text: str) -> str:
-    """A text with plain minus signs and hyphens, and without Markdown's emphasis around its words."""
-    text = text.replace("\u2212", "-").replace("\u2011", "-").replace("\u2010", "-")
+    """A text with plain minus signs, hyphens and apostrophes, and without Markdown's emphasis around its words."""
+    text = text.translate(_TYPED)
     text = re.sub(r"(?<=\d)[\u00a0\u202f](?=\d{3}(?!\d))", ",", text)
     return re.sub(r"(?<!\w)_+(?=[\w$€£¥-])|(?<=[^\W_])_+(?!\w)|\*\*|`", "", text)
 

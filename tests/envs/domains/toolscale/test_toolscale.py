@@ -114,6 +114,7 @@ def test_ids_are_touched_at_any_depth_of_arguments_and_results() -> None:
         ("Our branch in Hill Street 91", "Hill Street 9", False),
         ("Our branch: **Hill Street 9**.", "Hill Street 9", True),
         ("due 2026-04-20T10:00", "2026-04-20", True),
+        ("It leaves from King\u2019s Cross.", "King's Cross", True),
     ],
 )
 def test_numbers_are_told_as_numbers_and_texts_in_whole_words(text: str, info: str, said: bool) -> None:
