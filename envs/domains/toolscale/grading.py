@@ -9,6 +9,7 @@ refused showed and changed nothing, so it breaks no rule.
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -118,12 +119,13 @@ def says(text: str, value: str, *, in_words: bool = True) -> bool | None:
     if not (date and time):
         return any(said.is_(date or time) for said in (days if date else clocks)(text))
     whole = plain(text)
-    for day in days(text):
-        for clock in clocks(text):
-            if day.is_(date) and clock.is_(time):  # the date and the time must stand side by side
-                (_, start), (end, _) = sorted([(day.start, day.end), (clock.start, clock.end)])
-                if _BETWEEN.fullmatch(whole[start:end]):
-                    return True
+    times = sorted((clock.start, clock.end) for clock in clocks(text) if clock.is_(time))
+    for day in ((day.start, day.end) for day in days(text) if day.is_(date)):
+        at = bisect(times, day)
+        for clock in times[max(0, at - 1) : at + 1]:  # the date and the time must stand side by side
+            (_, start), (end, _) = sorted((day, clock))
+            if start >= end or _BETWEEN.fullmatch(whole, start, end):
+                return True
     return False
 
 
@@ -177,9 +179,13 @@ def _figures(text: str) -> Iterator[float]:
         if found["before"] or found["after"] or "." in found["whole"]:
             spent.append(found.span())
             yield float(f"{found['sign']}{found['whole'].replace('.', '')}.{found['part']}")
-    dated = [(day.start, day.end) for day in days(text)] + [(c.start, c.end) for c in clocks(text)]
+    spent += [(one.start, one.end) for one in (*days(text), *clocks(text))]
+    spent.sort(reverse=True)
+    reached = 0
     for found in _NUMBER.finditer(text):
-        if not any(start <= found.start() < end for start, end in (*spent, *dated)):
+        while spent and spent[-1][0] <= found.start():
+            reached = max(reached, spent.pop()[1])
+        if found.start() >= reached:
             yield float(found[1] + found[2].replace(",", ""))
 
 
