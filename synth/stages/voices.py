@@ -234,10 +234,10 @@ class _Telling:
         the second of two requests, which is then taken back."""
         rest, said = self.shape["user_scenario"]["instructions"]["reason_for_call"], list[str]()
         for request in requests:
-            rest = next((rest.removeprefix(joint) for joint in JOINTS if rest.startswith(joint)), rest)
             wordings = sorted(request.get("first", request)["say"], key=len, reverse=True)
-            plain = next(one for one in wordings if rest.startswith(one))
-            rest = rest[len(plain) :].lstrip()
+            joints = JOINTS if said else ("",)  # a wording may itself begin as a joint does
+            joint, plain = next((j, one) for j in joints for one in wordings if rest.startswith(j + one))
+            rest = rest[len(joint + plain) :].removeprefix(" ")
             said.append(exchanged[plain])
         if self._may_reorder(requests) and self._often("reordered"):
             form = self._flat(self._one(self.words.reorders))
@@ -378,12 +378,18 @@ class _Telling:
 
     def _shown(self, value: str) -> str:
         """A value as people say it: dates without a year that goes without saying, times of day."""
-        value = _DATE.sub(lambda found: self._day(date(*map(int, found.groups()))), value)
-        value = _MONTH.sub(lambda found: f"{date(int(found[1]), int(found[2]), 1):%B %Y}", value)
+        value = _DATE.sub(self._dated, value)
+        value = _MONTH.sub(lambda found: f"{date(2000, int(found[2]), 1):%B} {found[1]}", value)
         if _CLOCK.fullmatch(value) and self.rng.random() < 0.4:
             hour, minute = map(int, value.split(":"))
             return f"{(hour - 1) % 12 + 1}{f':{minute:02d}' if minute else ''} {'pm' if hour > 11 else 'am'}"
         return value
+
+    def _dated(self, found: re.Match[str]) -> str:
+        try:
+            return self._day(date(*map(int, found.groups())))
+        except ValueError:  # it only looks like a date
+            return found[0]
 
     def _day(self, day: date) -> str:
         n = day.day
@@ -400,7 +406,10 @@ class _Telling:
         dates = [at for at, value in enumerate(values) if _DATE.fullmatch(value)]
         if len(dates) != 1:
             return None
-        day = date.fromisoformat(values[dates[0]]) + timedelta(days=self.rng.choice((-2, -1, 1, 2, 7)))
+        try:
+            day = date.fromisoformat(values[dates[0]]) + timedelta(days=self.rng.choice((-2, -1, 1, 2, 7)))
+        except (ValueError, OverflowError):  # there is no such day, or none next to it
+            return None
         if str(day) in self.used or day.year != self.year:
             return None
         form = self._one(self.words.corrections)

@@ -60,6 +60,24 @@ def test_gold_and_ids_are_as_drafted_and_only_words_change() -> None:
             assert {**one, "say": 0, "first": 0} == {**other, "say": 0, "first": 0}
 
 
+def test_what_only_looks_like_a_date_or_a_joint_is_told_as_it_is() -> None:
+    spec = specs.load(LIBRARY)
+    drafted, _ = domain_folder.tasks(spec, domain_folder.skeleton(spec, 1), 6, 1)
+    for title in ("Volume 2030-13-40", "Volume 0000-05", "Volume 9999-12-31"):
+        for shape in drafted:
+            first = shape["toolscale"]["requests"][0]
+            said, says = shape["user_scenario"]["instructions"]["reason_for_call"], first.get("first", first)["say"]
+            reason = f"Then: {title}. {said}"
+            words = {**shape["user_scenario"]["instructions"], "reason_for_call": reason}
+            own = {**first, "say": [f"Then: {title}. {one}" for one in says]}
+            own.pop("first", None)
+            requests = [own, *shape["toolscale"]["requests"][1:]]
+            anew = {**shape, "user_scenario": {**shape["user_scenario"], "instructions": words}}
+            told = voices.voiced(spec, [{**anew, "toolscale": {**shape["toolscale"], "requests": requests}}])[0]
+            says = told["toolscale"]["requests"][0]["say"]
+            assert title != "Volume 2030-13-40" or all("2030-13-40" in say for say in says)
+
+
 @pytest.mark.parametrize(
     ("plain", "made", "wrong", "same"),
     [
