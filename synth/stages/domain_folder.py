@@ -41,11 +41,8 @@ VALIDATION_SHARE = 0.1
 class YieldReport:
     """What came of the drafts."""
 
-    domain: str
-    kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
-    difficulty: Counter[int] = field(default_factory=Counter)
     intents: Counter[str] = field(default_factory=Counter)
     idle: int = 0
     unused: list[str] = field(default_factory=list)
@@ -57,11 +54,9 @@ class YieldReport:
         self.examples.setdefault(reason, seen)
 
     def text(self) -> str:
-        """The report as text: how many tasks were kept, how many drafts were dropped and why, and what the tasks are
-        like."""
-        lines = [f"{self.domain}: {self.kept} tasks kept, {sum(self.dropped.values())} drafts dropped"]
+        """The report as text: how many drafts were dropped and why, and what the tasks are like."""
+        lines = [f"{sum(self.dropped.values())} drafts dropped"]
         lines += [f"  {r}: {n} (first: {self.examples[r]:.300})" for r, n in self.dropped.most_common()]
-        lines.append("  by difficulty: " + ", ".join(f"{k}: {self.difficulty[k]}" for k in sorted(self.difficulty)))
         lines.append(f"  right answer is to do nothing: {self.idle}")
         rare = ", ".join(f"{name} {n}" for name, n in self.intents.most_common()[:-6:-1])
         lines.append(f"  intents used: {len(self.intents)}; rarest: {rare}")
@@ -105,7 +100,7 @@ def tasks(
     where `least` is given, as many as there are from that number up."""
     bench = DomainPlayer(domain)
     drafter = Drafter(spec, bench, random.Random(f"{seed}/{spec.name}/tasks"))
-    report = YieldReport(spec.name)
+    report = YieldReport()
     forms: set[str] = set()
     kept: list[Shape] = []
     for _ in range(count * MOST_DRAFTS):
@@ -131,7 +126,6 @@ def tasks(
     for place in [at for at, shape in enumerate(kept) if similarity.asks_twice(shape, domain.writes)]:
         drafter.rng = random.Random(f"{seed}/{spec.name}/tasks/{place}")  # so all others stay as they are
         kept[place] = _instead(kept[place], drafter, _split(spec, place), forms, report, count)
-    report.kept = len(kept)
     report.unused = [i["intent"] for i in spec.intents if i["intent"] not in report.intents]
     for place, shape in enumerate(kept, 1):
         shape["id"] = f"{place:04d}"
@@ -177,7 +171,6 @@ def admit(bench: DomainPlayer, shape: Shape, forms: set[str], report: YieldRepor
         purpose = shape["description"]["purpose"]
         raise Rejected(f"check {name}", f"{purpose}: {seen}", task.requests[0].intent)
     report.idle += task.idle
-    report.difficulty[task.difficulty] += 1
     report.intents.update(request.intent for request in task.requests)
 
 

@@ -2,8 +2,8 @@
 
 A spec's SQL, recipes and wordings are run to be checked. Each step of that has bounds, but many steps within bounds can
 still fill the memory or take for ever. So they run in a second process: it is ended when it takes too long, and what it
-may allocate is bounded by the operating system (on Linux; on other POSIX systems time alone is bounded, and on Windows
-nothing). What is at fault is the last place that it said it works on.
+may allocate is bounded by the operating system (on Linux; on other systems time alone is bounded). What is at fault is
+the last place that it said it works on.
 """
 
 from __future__ import annotations
@@ -55,8 +55,6 @@ class LimitedProcess:
     def run(self, work: Callable[..., Any], *given: Any, seconds: float, seen: Seen | None = None) -> Any:
         """What a function of a module gives for these values. Raises what it raises, or TooMuch. With `seen` it is told
         how far the work is: the function takes `seen` as a keyword then."""
-        if os.name != "posix":  # no such pipes, and no limits
-            return work(*given, **({"seen": seen} if seen is not None else {}))
         try:
             pipe = self._started()
             self._place = ""

@@ -77,18 +77,9 @@ def _short(name: str, values: tuple[Any, ...], most: int) -> None:
 
 def _dated(name: str) -> Callable[..., Any]:
     first = 1 if name == "strftime" else 0
-    kept: dict[tuple[Any, ...], Any] = {}
 
+    @lru_cache(maxsize=KEPT_RESULTS, typed=True)
     def dated(*values: Any) -> Any:
-        found = kept.get(values, kept)  # a dictionary is never a result
-        if found is kept:
-            found = checked(*values)
-            if len(kept) >= KEPT_RESULTS:
-                kept.clear()
-            kept[values] = found
-        return found
-
-    def checked(*values: Any) -> Any:
         if len(values) <= first:
             raise _refused(f"{name}() without a time reads the clock of the machine; use :now or :today")
         for value in values[first:]:
