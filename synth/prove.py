@@ -59,7 +59,7 @@ class Proof(NamedTuple):
     """What one job of a proof found."""
 
     domain: str
-    """Its name or folder, as it was given: two folders may hold domains of one name."""
+    """Name or folder, as it was given: two folders may hold domains of one name."""
     what: str
     tasks: int
     faults: tuple[str, ...]
