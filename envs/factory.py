@@ -7,11 +7,14 @@ import inspect
 import numbers
 import os
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
+from itertools import islice
 from os import PathLike
 from pathlib import Path
+from stat import S_ISDIR
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -325,15 +328,35 @@ def factory(source: str | TaskSource, **arguments: Any) -> EpisodeFactory:
         return _make(source, arguments)
 
 
+_MOST_FILES = 5000
+"""Most files of a folder that are looked at each time an environment is made; of a larger one none is shared."""
+
+
 def _stamp(value: Any) -> tuple[int, int] | None:
-    """What changes when a file is written again."""
+    """What changes when a file is written again, or one of a folder's."""
     if not isinstance(value, str | PathLike):
         return None
     try:
         found = os.stat(value)
     except (OSError, ValueError):
         return None
-    return found.st_mtime_ns, found.st_size
+    if not S_ISDIR(found.st_mode):
+        return found.st_mtime_ns, found.st_size
+    files = sorted(islice(_stamps_inside(os.fsdecode(value)), _MOST_FILES + 1))
+    if len(files) > _MOST_FILES:
+        raise TypeError(f"{value!r} has more files than are looked at")
+    return hash(tuple(files)), len(files)
+
+
+def _stamps_inside(folder: str) -> Iterator[tuple[str, int, int]]:
+    """Files of a folder and of those in it, but for hidden ones, such as a repository's objects."""
+    for here, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
+        for name in files:
+            path = os.path.join(here, name)
+            with suppress(OSError):  # gone since, or a link to nothing
+                found = os.stat(path)
+                yield path, found.st_mtime_ns, found.st_size
 
 
 @lru_cache(maxsize=64)

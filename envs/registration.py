@@ -96,6 +96,11 @@ def register(env_id: str, source: str | type, **defaults: object) -> None:
     if env_id in SOURCES or env_id in OF_YOUR_OWN:
         raise ConfigError(f"{env_id!r} is {NAMESPACE}/{env_id} for short; take another id, such as 'Mine/{env_id}'")
     if isinstance(source, type):
+        if "." in source.__qualname__:
+            raise ConfigError(
+                f"{source.__qualname__} is made inside something else, where gym.make cannot load it; define the class "
+                "at the top of a module"
+            )
         source = f"{source.__module__}:{source.__qualname__}"
     if env_id in gym.registry:
         taken = gym.registry[env_id].kwargs.get("source")

@@ -20,6 +20,7 @@ from gymnasium.envs.registration import EnvSpec
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.playing import ADD, FREE, HLE, env_of, step, usage_of
 from tests.sources import BREAK, AdderSource, adder_script
+from toolorchestra.envs import factory
 from toolorchestra.envs.base.actions import render, render_call
 from toolorchestra.envs.base.errors import ConfigError, PriceError
 from toolorchestra.envs.base.preference import Preference
@@ -303,3 +304,22 @@ def test_a_spec_with_objects_goes_through_json(settings: dict[str, Any]) -> None
     assert again.episode.preference == env.episode.preference
     assert again.factory.sheet == env.factory.sheet
     assert again.step("hello") == env.step("hello")
+
+
+def test_a_class_that_no_module_has_by_name_is_refused_as_it_is_registered() -> None:
+    class Inside(AdderSource):
+        pass
+
+    with pytest.raises(ConfigError, match="define the class at the top of a module"):
+        register("Tests/Inside-v0", Inside)
+
+
+def test_a_folder_of_very_many_files_is_read_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(factory, "_MOST_FILES", 2)
+    (tmp_path / ".git").mkdir()
+    for name in ("a", "b", ".git/c"):
+        (tmp_path / name).touch()
+    assert factory._stamp(str(tmp_path)) == factory._stamp(tmp_path)
+    (tmp_path / "d").touch()
+    with pytest.raises(TypeError):
+        factory._stamp(tmp_path)
