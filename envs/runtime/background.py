@@ -145,7 +145,7 @@ class RunningSteps:
     def wait(self, timeout: float | None) -> None:
         """Wait for the first landing, up to `timeout` seconds (None: as long as it takes). It may come back early."""
         if not self.landed and timeout != 0:
-            self._none.acquire(timeout=-1 if timeout is None else timeout)
+            self._none.acquire(timeout=-1 if timeout is None or timeout > threading.TIMEOUT_MAX else timeout)
 
     @staticmethod
     def cancel(steps: Sequence[RunningStep]) -> None:

@@ -47,6 +47,13 @@ def test_a_timeout_leaves_everything_as_it_was() -> None:
     assert all(len(o["messages"]) == 4 for o in got.observations)
 
 
+@pytest.mark.parametrize("timeout", [math.inf, 1e10])
+def test_a_timeout_beyond_what_the_system_counts_is_none(timeout: float) -> None:
+    env = vector_of("Sleeper", num_envs=1)
+    env.send([nap(20)], [0])
+    assert env.recv(1, timeout=timeout).env_ids.tolist() == [0]
+
+
 @pytest.mark.parametrize(
     ("actions", "env_ids", "error", "message"),
     [
