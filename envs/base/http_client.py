@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Self
 
 from toolorchestra.envs.base.errors import ConfigError, install
-from toolorchestra.envs.base.secrets import Address, Secrets
+from toolorchestra.envs.base.secrets import HTTP_FORM, Address, Secrets
 
 PACKINGS = ("gzip", "deflate")
 ACCEPTED = ", ".join(PACKINGS)
@@ -299,7 +299,7 @@ class HttpPoster:
     ) -> None:
         address = Address.of(base_url)
         if not address.is_http:
-            raise ConfigError(f"an http(s) address is wanted, as http://127.0.0.1:8001; got {address.url!r:.60}")
+            raise ConfigError(f"an http(s) address is wanted, as {HTTP_FORM}; got {address.shown!r:.60}")
         self.base_url, self.deadline_seconds = address.url, deadline_seconds
         self._authorization, self._login = f"Bearer {key}" if key else address.basic, address.basic
         self._secrets = Secrets(key, address.login)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from toolorchestra.envs.base.errors import ConfigError
 
 MARK = "[key]"
+HTTP_FORM = "http://127.0.0.1:8000/v1 (a host beyond ASCII as xn--..., other characters and a / of a password as %..)"
 PIECE = 12
 """Length from which characters in a row of a secret are taken for a piece of it; what is shorter may be chance."""
 _HALF = PIECE // 2
@@ -41,14 +42,21 @@ class Address(NamedTuple):
 
     @property
     def is_http(self) -> bool:
-        """Whether it is an http(s) address: with a host, and with a number where a port stands."""
-        if any(ch.isspace() or not ch.isprintable() for ch in self.url):
+        """Whether it is an http(s) address: with a host, with a number where a port stands, and as it can be sent."""
+        if not self.url.isascii() or any(ch.isspace() or not ch.isprintable() for ch in self.url):
             return False
         try:
             parts = urllib.parse.urlsplit(self.url)
             return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         except ValueError:
             return False
+
+    @property
+    def shown(self) -> str:
+        """The URL for an error: what stands before a later "@" may be a password that holds a "/"."""
+        scheme, mark, rest = self.url.rpartition("://")
+        _, at, host = rest.rpartition("@")
+        return f"{scheme}{mark}{MARK}@{host}" if at else self.url
 
     @property
     def basic(self) -> str:

@@ -124,5 +124,5 @@ def _shown(value: object) -> str:
     """What came, on one line and without a login."""
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else _KEYS
-    shown = Address.of(value).url if isinstance(value, str) and "://" in value else value
+    shown = Address.of(value).shown if isinstance(value, str) and "://" in value else value
     return f"{shown!r:.60}"

@@ -17,7 +17,7 @@ from typing import Any
 
 from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, POSITIVE, ConfigError, no_such, require
-from toolorchestra.envs.base.secrets import Address
+from toolorchestra.envs.base.secrets import HTTP_FORM, Address
 from toolorchestra.envs.models import ContextLimits
 from toolorchestra.envs.money.prices import Price, PriceSheet
 
@@ -57,9 +57,7 @@ class Endpoint:
         require(self, POSITIVE, "in_flight", "failures_to_open", "rest_seconds")
         require(self, NOT_NEGATIVE, "requests_per_minute", "tokens_per_minute")
         if not self.address.is_http:
-            raise ConfigError(
-                f"base_url is an http(s) address, as http://127.0.0.1:8000/v1; got {self.address.url!r:.60}"
-            )
+            raise ConfigError(f"base_url is an http(s) address, as {HTTP_FORM}; got {self.address.shown!r:.60}")
 
     @property
     def address(self) -> Address:

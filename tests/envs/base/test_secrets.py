@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.http_client import HttpPoster
 from toolorchestra.envs.base.secrets import Address, Secrets
 
 KEY = "sk-0123456789abcdefghij"
@@ -51,3 +53,15 @@ def test_an_address_comes_apart() -> None:
     assert Address.of("http://host/v1") == ("http://host/v1", "")
     assert Address.of("http://u:p@w@host").url == "http://host"
     assert Address.of("u:p@host/v1").url == "host/v1"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://b\u00fccher.example:8000", "http://127.0.0.1:9/gr\u00f6\u00dfe", "http://u:pa/ss@host/v1"]
+)
+def test_an_address_that_cannot_be_sent_is_none_and_shows_no_password(url: str) -> None:
+    assert not Address.of(url).is_http
+    assert "pa/ss" not in Address.of(url).shown
+    with pytest.raises(ConfigError, match=r"as %\.\.\); got ") as refused:
+        HttpPoster(url, "", 2.0)
+    assert "ss@" not in str(refused.value)
+    assert Address.of("http://host/v1").shown == "http://host/v1"
