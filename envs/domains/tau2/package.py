@@ -7,6 +7,7 @@ from those other modules (prompt templates) are read out of their source, so the
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib
 import json
@@ -166,12 +167,17 @@ class Release:
         return _tasks(self.version, self.file(domain, "tasks.json"))
 
     def splits(self, domain: str) -> Mapping[str, tuple[str, ...]]:
-        """The ids of each split, in the file's order."""
+        """The ids of each split, in the file's order. Those of tasks that there are not are refused."""
         own = self.folder / domain / "tasks.json"
         path = self.folder / domain / "split_tasks.json"
         if own.is_file() and not path.is_file():  # the package's splits would name other tasks
             return {"base": tuple(self.tasks(domain))}
-        return _splits(self.version, self.file(domain, "split_tasks.json"))
+        path, tasks = self.file(domain, "split_tasks.json"), self.tasks(domain)
+        found = _splits(self.version, path)
+        for name, ids in found.items():
+            if unknown := [task_id for task_id in ids if task_id not in tasks]:
+                raise ConfigError(f"{path}: {name!r} names {len(unknown)} tasks that are not there: {unknown[0]!r}")
+        return found
 
 
 def _packaged() -> Path:
@@ -182,15 +188,32 @@ def _packaged() -> Path:
 def _tasks(_version: str, path: Path) -> Mapping[str, Mapping[str, Any]]:
     """Tasks by id. Where a folder has a file for each, upstream reads those, and its tasks.json is older. The version
     has a digest of a folder's files, so that one written again is read again."""
-    data = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(path.with_suffix("").glob("task_*.json"))]
-    data = data or json.loads(path.read_text(encoding="utf-8"))
-    return {str(row["id"]): row for row in (data["tasks"] if isinstance(data, dict) else data)}
+    rows = [(file, _json(file)) for file in sorted(path.with_suffix("").glob("task_*.json"))]
+    if not rows:
+        data = _json(path)
+        data = data.get("tasks") if isinstance(data, dict) else data
+        if not isinstance(data, list):
+            raise ConfigError(f'{path}: a list of tasks is expected, or {{"tasks": [...]}}, got {data!r:.60}')
+        rows = [(path, row) for row in data]
+    for file, row in rows:
+        if not (isinstance(row, dict) and "id" in row):
+            raise ConfigError(f'{file}: a task is {{"id": ..., "user_scenario": ...}}, got {row!r:.60}')
+    return {str(row["id"]): row for _, row in rows}
 
 
 @lru_cache(maxsize=16)
 def _splits(_version: str, path: Path) -> Mapping[str, tuple[str, ...]]:
-    data = json.loads(path.read_text(encoding="utf-8"))
+    data = _json(path)
+    if not (isinstance(data, dict) and all(isinstance(ids, list) for ids in data.values())):
+        raise ConfigError(f"{path}: lists of task ids by the name of their split are expected, got {data!r:.60}")
     return {name: tuple(map(str, ids)) for name, ids in data.items()}
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as err:
+        raise ConfigError(f"{path}: JSON is expected, got: {err}") from None
 
 
 def domains(folder: Path) -> list[str]:
@@ -217,10 +240,10 @@ def load_release(path: str | None) -> Release:
 def _upstream(folder: Path) -> str:
     """The version that a checkout says it is; "" where there is only data."""
     for above in [*folder.resolve().parents][:_LEVELS]:
-        file = above / "pyproject.toml"
-        project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {}) if file.is_file() else {}
-        if project.get("name") == "tau2":
-            return str(project.get("version", ""))
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # absent, or somebody else's that is broken
+            project = tomllib.loads((above / "pyproject.toml").read_text(encoding="utf-8-sig")).get("project", {})
+            if project.get("name") == "tau2":
+                return str(project.get("version", ""))
     return ""
 
 

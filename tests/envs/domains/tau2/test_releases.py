@@ -142,3 +142,51 @@ def test_an_older_release_has_no_such_read(tmp_path: Path) -> None:
     row = task(actions=[{"name": "get_item_details", "arguments": {"item_id": "1"}}])
     with pytest.raises(ConfigError, match="the assistant's tool get_item_details"):
         env_of("retail", "scripted", "7", tasks_path=str(checkout(tmp_path, [row], "0.2.1", "retail")))
+
+
+def test_an_environment_made_after_an_edit_has_the_edited_tasks(tmp_path: Path) -> None:
+    path = str(checkout(tmp_path, [task()]))
+    seen = []
+    for said in ("42", "43"):
+        released(tmp_path, [task(communicate_info=[said])])
+        factories = [env_of("airline", "scripted", tasks_path=path).factory for _ in range(2)]
+        assert factories[0] is factories[1]
+        seen.append(factories[0].source.version)
+    assert seen[0] != seen[1]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("tasks.json", '[{"id": "7"', "JSON is expected"),
+        ("tasks.json", "", "JSON is expected"),
+        ("tasks.json", "{}", "a list of tasks is expected"),
+        ("tasks.json", '["a"]', "a task is"),
+        ("tasks.json", '[{"user_scenario": {}}]', "a task is"),
+        ("tasks/task_7.json", "{}", "a task is"),
+        ("split_tasks.json", '{"base": [', "JSON is expected"),
+        ("split_tasks.json", '["7"]', "lists of task ids"),
+        ("split_tasks.json", '{"base": ["7", "8"]}', "'base' names 1 tasks that are not there: '8'"),
+    ],
+)
+def test_a_broken_file_is_named(file: str, text: str, message: str, tmp_path: Path) -> None:
+    path = str(checkout(tmp_path, [task()]))
+    broken = tmp_path / "data/tau2/domains/airline" / file
+    broken.parent.mkdir(exist_ok=True)
+    broken.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"airline/{file}: {message}"):
+        env_of("airline", "scripted", tasks_path=path)
+
+
+def test_a_byte_order_mark_and_a_project_above_that_cannot_be_read_are_no_matter(tmp_path: Path) -> None:
+    path = checkout(tmp_path, [task()])
+    (path / "pyproject.toml").write_text("not toml [", encoding="utf-8")
+    file = tmp_path / "data/tau2/domains/airline/tasks.json"
+    file.write_text("\ufeff" + file.read_text(encoding="utf-8"), encoding="utf-8")
+    release = load_release(str(path))
+    assert (list(release.tasks("airline")), release.number) == (["7"], ())
+
+
+def test_all_that_the_package_splits_is_there() -> None:
+    release = load_release(None)
+    assert all(release.splits(domain) for domain in ("airline", "retail", "telecom", "mock"))
