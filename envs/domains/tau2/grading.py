@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from toolorchestra.envs.base.actions import UNTHINK
 from toolorchestra.envs.base.errors import Outage
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.domains.tau2.domain import State, Tau2Domain, clone
@@ -174,12 +175,20 @@ async def ask_judge(
     return met
 
 
+_DECODER = json.JSONDecoder()
+
+
 def _met(text: str, count: int) -> list[bool] | None:
-    start, end = text.find("{"), text.rfind("}")
-    try:
-        met = json.loads(text[start : end + 1])["met"] if start >= 0 else None
-    except (ValueError, KeyError, TypeError):
-        met = None
-    if not isinstance(met, list) or len(met) != count or not all(isinstance(one, bool) for one in met):
-        return None
-    return met
+    """The last verdict of a reply. A thought is none, nor is what else stands in braces."""
+    said, at = text.rpartition(UNTHINK)[2], 0
+    verdict = None
+    while (at := said.find("{", at)) >= 0:
+        try:
+            found, at = _DECODER.raw_decode(said, at)
+        except (ValueError, RecursionError):
+            at += 1
+            continue
+        met = found.get("met")
+        if isinstance(met, list) and len(met) == count and all(isinstance(one, bool) for one in met):
+            verdict = met
+    return verdict
