@@ -20,7 +20,7 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2.domain import folder_of
 from toolorchestra.envs.domains.tau2.package import Release, load_release
 from toolorchestra.envs.domains.tau2.results import PlayedConversation, ResultsHead, results
-from toolorchestra.envs.domains.tau2.source import USERS
+from toolorchestra.envs.domains.tau2.source import ALL, USERS
 from toolorchestra.envs.domains.tau2.task import public_id
 from toolorchestra.envs.domains.tau2.world import MAX_ERRORS, MAX_STEPS
 from toolorchestra.envs.money.prices import NANO, USER
@@ -162,7 +162,6 @@ def _lacking(head: ResultsHead, some: Sequence[PlayedRow], tasks: set[str]) -> I
 # -- a submission ------------------------------------------------------------------------------------------------------
 
 
-DOMAINS = ("airline", "retail", "telecom")
 SUBMISSION, FOLDER = "submission.json", "trajectories"
 MOST_TRIALS = 4
 """pass^1 to pass^4 are asked for."""
@@ -180,8 +179,8 @@ def submission(files: Sequence[Tau2ResultsFile]) -> dict[str, Any]:
         )
     by_domain: dict[str, Tau2ResultsFile] = {}
     for one in files:
-        if one.domain not in DOMAINS:
-            raise ConfigError(f"the leaderboard has {', '.join(DOMAINS)}, and the run has {one.domain} too")
+        if one.domain not in ALL:
+            raise ConfigError(f"the leaderboard has {', '.join(ALL)}, and the run has {one.domain} too")
         if one.domain in by_domain:
             cells = " and ".join(f"{env} {split}" for env, split, _ in (by_domain[one.domain].cell, one.cell))
             raise ConfigError(f"{one.domain} stands twice in the run, as {cells}; a submission has a domain once")
