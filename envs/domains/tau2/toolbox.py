@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.base.json_schema import Checker
@@ -47,8 +47,14 @@ class DomainToolbox(Toolbox):
                 raise ToolError(f"{name} must be integer, got float {value!r:.60}")
         return self[call.name]
 
+    def only(self, names: Sequence[str] | None) -> Self:
+        """The named tools; what is hidden stays so, and can be called."""
+        kept = super().only(names)
+        kept._hidden = self._hidden
+        return kept
 
-_NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 def build_toolbox(
@@ -63,10 +69,10 @@ def build_toolbox(
     may wait, together with the user, for so long."""
     tools = [_domain_tool(tool) for tool in (*domain.tools, *(domain.user_tools if domain.solo else ()))]
     if domain.solo:
-        tools.append(Tool(DONE, "Says that the ticket is solved, and ends the work.", _NO_ARGUMENTS, _finish))
+        tools.append(Tool(DONE, "Says that the ticket is solved, and ends the work.", NO_ARGUMENTS, _finish))
     if experts:
         tools.append(_expert_tool(experts, sheet, suspends, deadline_seconds))
-    return DomainToolbox(tools, [_domain_tool(DomainTool(name, "", _NO_ARGUMENTS)) for name in domain.hidden])
+    return DomainToolbox(tools, [_domain_tool(DomainTool(name, "", NO_ARGUMENTS)) for name in domain.hidden])
 
 
 _UNDESCRIBED = {

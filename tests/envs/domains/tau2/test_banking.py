@@ -183,6 +183,8 @@ def test_episodes_share_nothing_that_changes_and_time_stands_still(tmp_path: Pat
     assert kept.db is not kit.db
     assert b"RetrievalPipeline" not in pickle.dumps(env.episode)
     assert "no tool 'fly'" in told(env.step(render_call("fly", {}))[4])[0]
+    env.reset(options={"task_id": f"{WAY}/task_1", "tools": ["documents"]})
+    assert told(env.step(render_call(PAY["name"], PAY["arguments"]))[4]) == ["paid"]
 
 
 def test_the_user_has_the_tasks_tools_and_their_guidelines(tmp_path: Path) -> None:
