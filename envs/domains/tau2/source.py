@@ -207,7 +207,8 @@ class Tau2Source:
         if domain.solo:
             return None
         if run:
-            return ReplayUser(run.user_turns(), run.sim_id, run.ended)
+            past = sum(message.side == "user" for message in plan.history)  # it has been said as the episode begins
+            return ReplayUser(run.user_turns()[past:], run.sim_id, run.ended)
         if self._hired_user:
             return Tau2ModelUser(domain, plan, self._hired_user)
         return Tau2ScriptedUser(domain, plan)

@@ -291,12 +291,14 @@ class Tau2ScriptedUser(User):
 
 
 def _arguments(request: str, parameters: Sequence[str]) -> dict[str, Any] | None:
-    """The arguments of `tool(a, b=2)` where they are literals; None when it is no such request."""
+    """The arguments of `tool(a, b=2)` where they are literals and JSON has them; None when it is no such request."""
     try:
         call = parsed_expression(request)
         if not isinstance(call, ast.Call) or len(call.args) > len(parameters):
             return None
         by_place = {name: ast.literal_eval(arg) for name, arg in zip(parameters, call.args, strict=False)}
-        return {**by_place, **{k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}}
+        arguments = {**by_place, **{k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}}
+        json.dumps(arguments, allow_nan=False)
+        return arguments
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):  # all that literal_eval may raise
         return None

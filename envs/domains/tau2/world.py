@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from typing import Any
 
 from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage, ToolError, WrongSetting
+from toolorchestra.envs.base.files import write_whole
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.tau2.domain import State, Tau2Domain
 from toolorchestra.envs.domains.tau2.grading import Graded, ask_judge, grade
@@ -34,7 +36,7 @@ from toolorchestra.envs.domains.tau2.task import (
     seen_by,
 )
 from toolorchestra.envs.domains.tau2.toolbox import EXPERT as CALL_EXPERT
-from toolorchestra.envs.domains.tau2.toolbox import DomainToolbox
+from toolorchestra.envs.domains.tau2.toolbox import NO_ARGUMENTS, DomainToolbox
 from toolorchestra.envs.domains.tau2.user_and_judge_models import BilledModel
 from toolorchestra.envs.domains.tau2.users import (
     GREETING,
@@ -78,13 +80,23 @@ class Recording:
         for message in self.messages:
             if message["role"] == "user":
                 calls, text = recorded_calls(message), message.get("content") or ""
+                if not isinstance(text, str):
+                    raise TypeError(f"a message's content is a text or null, got {text!r:.60}")
                 turns.append(Tau2UserReply("", calls, beside=text) if calls else Tau2UserReply(text))
         return turns
 
 
 def recorded_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     """A message's tool calls; an empty list is none, as it should be."""
-    return tuple(ToolCall(call["name"], dict(call["arguments"])) for call in message.get("tool_calls") or ())
+    return tuple(ToolCall(call["name"], _arguments(call["arguments"])) for call in message.get("tool_calls") or ())
+
+
+def _arguments(written: Any) -> dict[str, Any]:
+    """The arguments of a call, which model servers have as JSON text."""
+    found = json.loads(written) if isinstance(written, str) else written
+    if not isinstance(found, Mapping):
+        raise TypeError(f"a call's arguments are an object, got {written!r:.60}")
+    return dict(found)
 
 
 def read_recordings(path: str) -> Mapping[str, Recording]:
@@ -116,10 +128,15 @@ def _read(file: Path) -> Iterator[Recording]:
 
 
 def _recording(row: Mapping[str, Any]) -> Recording:
-    sim_id, task_id, ended, reward = str(row["sim_id"]), str(row["task_id"]), row["termination_reason"], row["reward"]
+    sim_id, task_id, ended = str(row["sim_id"]), str(row["task_id"]), row["termination_reason"]
+    reward = math.nan if row["reward"] is None else float(row["reward"])  # a failed episode has none
     criteria = None if row.get("criteria") is None else read_criteria(row["criteria"], task_id)
     parts, messages = row.get("reward_breakdown"), row["messages"]
-    return Recording(sim_id, row["domain"], task_id, bool(row["solo"]), ended, float(reward), parts, criteria, messages)
+    if not isinstance(messages, list):
+        raise TypeError(f"messages are a list, got {messages!r:.60}")
+    made = Recording(sim_id, row["domain"], task_id, bool(row["solo"]), ended, reward, parts, criteria, messages)
+    made.user_turns()  # what cannot be read is told by its line, and not as an episode begins
+    return made
 
 
 def write_recordings(path: str, runs: Iterable[Recording]) -> None:
@@ -127,9 +144,10 @@ def write_recordings(path: str, runs: Iterable[Recording]) -> None:
     rows = []
     for run in runs:
         row = {"domain": run.domain, "solo": run.solo, "task_id": run.task_id, "sim_id": run.sim_id}
-        row |= {"termination_reason": run.ended, "reward": run.reward, "reward_breakdown": run.parts, "criteria": None}
-        rows.append(json.dumps({**row, "messages": list(run.messages)}, ensure_ascii=False))
-    Path(path).write_text("\n".join(rows) + "\n", encoding="utf-8")
+        reward = None if math.isnan(run.reward) else run.reward
+        row |= {"termination_reason": run.ended, "reward": reward, "reward_breakdown": run.parts, "criteria": None}
+        rows.append(json.dumps({**row, "messages": list(run.messages)}, allow_nan=False) + "\n")
+    write_whole(Path(path), "".join(rows).encode())
 
 
 def recorded_messages(log: Iterable[Entry], *, stops: bool) -> list[dict[str, Any]]:
@@ -169,7 +187,6 @@ MAX_ERRORS = 10
 LIMITS = ("max_steps", "too_many_errors")
 AGENT_ERROR = "agent_error"
 """Ends the episode with reward 0. It is the agent's own doing, so no truncation: there is nothing after it."""
-_NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 @dataclass(frozen=True)
@@ -221,7 +238,7 @@ class Tau2World(World):
             self.log.append(GREETING)
         if isinstance(self.log[-1], Said) and self.log[-1].side == "assistant":
             if self.user.bills:
-                return replace(self.listener, name="opening", parameters=_NOTHING, run=_open)
+                return replace(self.listener, name="opening", parameters=NO_ARGUMENTS, run=_open)
             _at_once(self.listen(0))
         return tuple(seen_by("assistant", self.log))
 
@@ -364,7 +381,7 @@ class Tau2World(World):
             return ToolResult("judged", outcome=self._outcome(graded))
 
         suspends, seconds = judge.model.suspends, deadline(judge.model)
-        return Tool("judge", "", _NOTHING, run, (judge.item,), suspends=suspends, deadline_seconds=seconds)
+        return Tool("judge", "", NO_ARGUMENTS, run, (judge.item,), suspends=suspends, deadline_seconds=seconds)
 
     def to_grade(self) -> dict[str, Any]:
         """Give what is graded again (Regradable). The user's calls are among them, which the agent never saw."""

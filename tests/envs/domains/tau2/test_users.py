@@ -247,8 +247,18 @@ def test_the_scripted_user_follows_its_rules() -> None:
 
 @pytest.mark.parametrize(
     "said",
-    ["toggle_data(" + "-" * 100_000 + "1)", "toggle_data(a" + ".a" * 50_000 + ")", "toggle_data({[1]: 2})"],
-    ids=["deep", "long", "unhashable"],
+    [
+        "toggle_data(" + "-" * 100_000 + "1)",
+        "toggle_data(a" + ".a" * 50_000 + ")",
+        "toggle_data({[1]: 2})",
+        "check_app_status(...)",
+        "check_app_status(b'x')",
+        "check_app_status({1, 2})",
+        "check_app_status(1j)",
+        "check_app_status(1e999)",
+        "check_app_status([...])",
+    ],
+    ids=["deep", "long", "unhashable", *"abcdef"],
 )
 def test_what_only_looks_like_a_request_is_left_alone(said: str) -> None:
     env = env_of("telecom", "scripted", AIRPLANE)
@@ -415,7 +425,14 @@ TWICE_JUDGED = judged(nl_assertions=["The agent is kind.", "The agent is brief."
 
 
 @pytest.mark.parametrize(
-    ("verdict", "reward"), [('{"met": [true, true]}', 1.0), ('Well: {"met": [true, false]}.', 0.0)]
+    ("verdict", "reward"),
+    [
+        ('{"met": [true, true]}', 1.0),
+        ('Well: {"met": [true, false]}.', 0.0),
+        ('<think>{"met": [false, false]}?</think>{"met": [true, true]}', 1.0),
+        ('{"met": [true, true]}\nBecause {both} hold.', 1.0),
+        ('Expectation {1}: {"met": [false, true]} at first, {"met": [true, true]} in the end, {"sure": 1}.', 1.0),
+    ],
 )
 def test_a_judge_decides_what_is_said_in_natural_language(tmp_path: Path, verdict: str, reward: float) -> None:
     judge = Waiting(lambda _: verdict)
@@ -428,7 +445,9 @@ def test_a_judge_decides_what_is_said_in_natural_language(tmp_path: Path, verdic
     assert judge.asked[0].role == "judge"
 
 
-@pytest.mark.parametrize("verdict", ["", '{"met": [true]}', '{"met": ["true", "true"]}'])
+@pytest.mark.parametrize(
+    "verdict", ["", '<think>{"met": [true, true]}</think>', '{"met": [true]}', '{"met": ["true", "true"]}']
+)
 def test_a_verdict_that_cannot_be_read_is_an_outage_and_never_a_pass(tmp_path: Path, verdict: str) -> None:
     judge = ScriptedModel(lambda _: verdict)
     env = env_of("airline", "scripted", "900", tasks_path=released(tmp_path, [TWICE_JUDGED]), judge=(judge, "gpt-5"))
