@@ -6,8 +6,8 @@ python scripts/gpu_proof.py --device cpu --tiny     # the same code in tiny shap
 
 Needs PyTorch, transformers, peft, safetensors and what setup.cfg's install_requires names; no network and no download:
 weights are random, made on the device. liger-kernel and vllm are taken where they are. Each part is a process of its
-own and leaves a JSON in --out. A part whose JSON is there is not measured again, and one that was stopped half way
-(learn) goes on from its checkpoint.
+own and leaves a JSON in --out. A part whose JSON is there, of this device and these shapes, is not measured again;
+one that was stopped half way (learn) goes on from its checkpoint.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 import os
 import platform
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -60,6 +61,19 @@ class Where(NamedTuple):
     device: str
     tiny: bool
     out: Path
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What tells one measurement's place from another's."""
+        name = torch.cuda.get_device_name(self.device) if self.device.startswith("cuda") else self.device
+        return {"device": name, "tiny": self.tiny}
+
+    def found(self, part: str) -> dict[str, Any] | None:
+        """What was measured of a part in this place."""
+        file = self.out / f"{part}.json"
+        made = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        here = {name: made.pop(name, None) for name in ("device", "tiny")}
+        return made if here == self.told else None
 
 
 def datum(prompt: Sequence[int], sampled: Sequence[int], logprobs: Sequence[float]) -> Datum:
@@ -299,7 +313,10 @@ PARTS: Mapping[str, Callable[[Where], Mapping[str, Any]]] = {
 
 def run_part(name: str, where: Where) -> None:
     """Run a part in a process of its own, whose outcome is a file and which does not outlive this one."""
-    log = where.out / f"{name}.log"
+    log, outcome_file = where.out / f"{name}.log", where.out / f"{name}.json"
+    if outcome_file.exists():  # from another device, or in other shapes, as what its run has left
+        outcome_file.unlink()
+        shutil.rmtree(where.out / name, ignore_errors=True)
     words = [__file__, "--run", name, "--device", where.device, "--out", str(where.out), *(["--tiny"] * where.tiny)]
     guard, started = ProcessGuard(), time.monotonic()
     with log.open("w", encoding="utf-8") as file:
@@ -315,7 +332,7 @@ def run_part(name: str, where: Where) -> None:
             guard.strike()
             process.wait()
     said = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:] or ["it said nothing"]
-    outcome = "measured" if (where.out / f"{name}.json").exists() else f"NOT MEASURED: {said[0]}"
+    outcome = "measured" if outcome_file.exists() else f"NOT MEASURED: {said[0]}"
     print(f"{name}: {outcome} ({time.monotonic() - started:.0f} s)", flush=True)
 
 
@@ -349,7 +366,7 @@ def main(given: Sequence[str] | None = None) -> int:
     where = Where(args.device, args.tiny, args.out)
     if args.run:
         draft = args.out / f".{args.run}.json"
-        draft.write_text(json.dumps(PARTS[args.run](where), indent=1), encoding="utf-8")
+        draft.write_text(json.dumps({**where.told, **PARTS[args.run](where)}, indent=1), encoding="utf-8")
         draft.replace(args.out / f"{args.run}.json")
         return 0
     if not args.tiny and not (args.device.startswith("cuda") and torch.cuda.is_available()):
@@ -358,11 +375,11 @@ def main(given: Sequence[str] | None = None) -> int:
         return 2
     args.out.mkdir(parents=True, exist_ok=True)
     for name in args.only:
-        if (args.out / f"{name}.json").exists():
+        if where.found(name) is not None:
             print(f"{name}: was measured before; remove its JSON in {args.out} to measure it anew")
         else:
             run_part(name, where)
-    found = {name: json.loads(path.read_text()) for name in PARTS if (path := args.out / f"{name}.json").exists()}
+    found = {name: made for name in PARTS if (made := where.found(name)) is not None}
     (args.out / "gpu.md").write_text(table(where, found), encoding="utf-8")
     return 0 if set(args.only) <= set(found) else 1
 

@@ -43,7 +43,7 @@ def test_a_part_that_breaks_is_told_and_the_others_are_measured(
         "import json, sys, time\nname, out = sys.argv[2], sys.argv[6]\n"
         "if name == 'steps-8k': sys.exit('out of memory')\n"
         "if name == 'learn': time.sleep(60)\n"
-        "open(f'{out}/{name}.json', 'w').write(json.dumps({'seconds': 1.5}))\n"
+        "open(f'{out}/{name}.json', 'w').write(json.dumps({'device': 'cpu', 'tiny': True, 'seconds': 1.5}))\n"
     )
     monkeypatch.setattr(gpu_proof, "__file__", str(script))
     monkeypatch.setattr(gpu_proof, "PART_SECONDS", 3)
@@ -56,6 +56,22 @@ def test_a_part_that_breaks_is_told_and_the_others_are_measured(
     page = (tmp_path / "out" / "gpu.md").read_text()
     assert "| vllm | seconds | 1.5 |" in page
     assert "| learn | left_out | not measured |" in page
+
+
+@pytest.mark.parametrize("elsewhere", [{"device": "NVIDIA H100", "tiny": True}, {"device": "cpu", "tiny": False}, {}])
+def test_figures_of_another_place_are_not_told_as_this_one_s(
+    elsewhere: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are measured anew, and where that fails they are left out."""
+    script = tmp_path / "part.py"
+    script.write_text("raise SystemExit('out of memory')\n")
+    monkeypatch.setattr(gpu_proof, "__file__", str(script))
+    (tmp_path / "vllm.json").write_text(json.dumps({**elsewhere, "seconds": 1.5}))
+    (tmp_path / "vllm" / "checkpoints").mkdir(parents=True)
+    assert gpu_proof.main([*WHOLE, "--out", str(tmp_path), "--only", "vllm"]) == 1
+    assert "vllm: NOT MEASURED: out of memory" in capsys.readouterr().out
+    assert "| vllm | left_out | not measured |" in (tmp_path / "gpu.md").read_text()
+    assert not (tmp_path / "vllm").exists()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="of machines without a GPU")
