@@ -189,13 +189,16 @@ class ServedSampler(Sampler):
         return made, (details.cached_tokens or 0) if details else 0
 
     async def _ask_model(self) -> str:
+        seconds = self.config.request_seconds
         try:
-            found = await self._client.models.list()
+            async with asyncio.timeout(seconds):
+                found = await self._client.models.list()
             if not getattr(found, "data", None):
                 raise _Unexpected(f"a list of models was expected, got {found!s:.120}")
-        except (self._sdk.APIError, _Unexpected, *_NO_JSON) as err:
+        except (self._sdk.APIError, _Unexpected, TimeoutError, *_NO_JSON) as err:
+            told = f"no answer within {seconds:g} s" if isinstance(err, TimeoutError) else err
             raise ConfigError(
-                f"no server at {self.config.base_url} ({err}); start one: vllm serve MODEL --generation-config vllm "
+                f"no server at {self.config.base_url} ({told}); start one: vllm serve MODEL --generation-config vllm "
                 "--logprobs-mode processed_logprobs"
             ) from None
         return str(found.data[0].id)
@@ -263,8 +266,12 @@ class ServedSampler(Sampler):
         )
         self._adapter = name
         if old not in ("", name):
-            with contextlib.suppress(self._sdk.APIError):  # one that was started anew meanwhile knows nothing of it
-                self._loop.wait(self._post_json("/v1/unload_lora_adapter", {"lora_name": old}))
+            with contextlib.suppress(self._sdk.APIError, TimeoutError):  # one that was started anew knows nothing of it
+                self._loop.wait(self._unload(old))
+
+    async def _unload(self, name: str) -> None:
+        async with asyncio.timeout(self.config.reload_seconds):
+            await self._post_json("/v1/unload_lora_adapter", {"lora_name": name})
 
     async def _post_json(self, path: str, body: Mapping[str, Any]) -> None:
         await self._client.post(f"{self._root}{path}", body=body, cast_to=str)

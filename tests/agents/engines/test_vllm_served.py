@@ -211,6 +211,22 @@ def test_a_server_that_was_started_anew_is_given_the_adapter_again(tmp_path: Pat
         assert len(answer.held) == 1
 
 
+def test_a_server_that_accepts_and_never_answers_is_not_waited_for(tmp_path: Path) -> None:
+    """Neither when it is asked for its model, nor when an adapter is to go that nothing needs any more."""
+    silent = ServerReply(seconds=60.0)
+    with Loopback(lambda _: silent, lists_models=False) as server:
+        config = ServedConfig(server.base_url, request_seconds=0.2)
+        with pytest.raises(ConfigError, match=r"^no server at http://\S+ \(no answer within 0.2 s\); start one: "):
+            ServedSampler(MODEL.config.to_dict(), [1], config)
+    answer = Holder()
+    settings: dict[str, Any] = {"handover": str(tmp_path), "adapters": True, "reload_seconds": 0.5}
+    with served(lambda asked: silent if "unload" in asked.path else answer(asked), **settings) as (made, _):
+        for version in (3, 4):
+            made.sync([], version, adapter(0.5))
+        assert made.version == 4
+        assert sample(made).logprobs == [-0.5]
+
+
 # -- several servers --------------------------------------------------------------------------------------------------
 
 
