@@ -37,13 +37,20 @@ def arguments(option: str, given: Sequence[str]) -> dict[str, Any]:
     return {name: value(text) for name, text in pairs(option, given).items()}
 
 
+SEVERAL = ("--each", "--seeds")
+"""Options whose names take several values, with commas between them."""
+
+
 def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
     """`a=1 b=2` as a mapping. Raises ConfigError that names the option."""
-    made = {}
+    made: dict[str, str] = {}
     for item in given:
         name, equals, text = item.partition("=")
         if not (name and equals):
             raise ConfigError(f"{option} takes NAME=VALUE, got {item!r}")
+        if name in made:
+            both = f" as {name}={made[name]},{text}" if option in SEVERAL else ""
+            raise ConfigError(f"{option}: {name} stands there twice; give it once{both}")
         made[name] = text
     return made
 

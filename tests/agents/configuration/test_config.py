@@ -100,6 +100,15 @@ def test_a_pair_has_a_name_and_a_value(item: str) -> None:
         pairs("--set", [item])
 
 
+@pytest.mark.parametrize(
+    ("option", "do"),
+    [("--each", "give it once as a=1,2"), ("--seeds", "give it once as a=1,2"), ("--env", "give it once")],
+)
+def test_a_name_given_twice_loses_no_value(option: str, do: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{option}: a stands there twice; {do}$"):
+        pairs(option, ["a=1", "b=1", "a=2"])
+
+
 def test_a_run_goes_into_a_folder_of_its_preset_and_seed() -> None:
     assert default_folder(replace(preset("tiny"), seed=3)) == Path("runs/tiny-seed3")
 
