@@ -73,7 +73,7 @@ def run(_given: DoctorOptions) -> int:
     say(f"sandbox landlock: {_landlock()}\n")
     width, packages = max(len(part.can) for part in PARTS), metadata.packages_distributions()
     for part in PARTS:
-        missing = [name for name in part.modules if util.find_spec(name) is None]
+        missing = [name for name in part.modules if not _there(name)]
         versions = [metadata.version(packages[name][0]) if name in packages else "" for name in part.modules]
         found = ", ".join(f"{name} {version}".strip() for name, version in zip(part.modules, versions, strict=True))
         told = f"missing {', '.join(missing)}: {part.install}" if missing else f"yes ({found})"
@@ -87,9 +87,15 @@ def run(_given: DoctorOptions) -> int:
 main = partial(command, DoctorOptions, run, about=__doc__)
 
 
+def _there(name: str) -> bool:
+    """Whether a module is installed. A folder of its name, such as in the working directory, has no origin."""
+    found = util.find_spec(name)
+    return found is not None and found.origin is not None
+
+
 def _gpu() -> str:
     """What torch sees; torch is asked where it is installed alone, for it takes seconds to import."""
-    if util.find_spec("torch") is None:
+    if not _there("torch"):
         beside = ", but nvidia-smi is there" if shutil.which("nvidia-smi") else ""
         return f"not asked, since torch is not installed{beside}"
     from toolorchestra.agents.engines.machine import this_machine
