@@ -241,6 +241,15 @@ def check_folder(option: str, path: Path | None) -> None:
             raise ConfigError(f"{option}: a folder expected, but {place} is a file; name another")
 
 
+def make_room(option: str, file: Path | None) -> None:
+    """Make the folder of a file that is written last, before work that takes long. Refuse a place where none can be."""
+    if file is not None:
+        if file.is_dir():
+            raise ConfigError(f"{option}: a file expected, but {file} is a folder; name another")
+        check_folder(option, file.parent)
+        file.parent.mkdir(parents=True, exist_ok=True)
+
+
 def check_spend_cap(usd: float | None) -> None:
     """Refuse a cap that is no positive, finite number of dollars."""
     if usd is not None and not 0 < usd < float("inf"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, check_counts, command, say
+from toolorchestra.agents.commands.console import DONE, check_counts, command, make_room, say
 from toolorchestra.agents.configuration.environment_options import pairs
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, require
 
@@ -112,6 +112,8 @@ def run_fit(given: FitOptions) -> int:
     from toolorchestra.agents.calibration import experts_fit, goodness
 
     check_counts(given, {"draws": 2, "simulations": 2})
+    make_room("--out", given.out)
+    make_room("--page", given.page)
     rows = given.read()
     rows = rows.only(given.models) if given.models else rows
     say(f"{len(rows):,} rows of {len(rows.tasks):,} tasks and {len(rows.models)} models are read; now they are fitted")
@@ -179,6 +181,7 @@ def run_replay(given: ReplayOptions) -> int:
     from toolorchestra.envs.domains.recorded.source import FOLDS, RecordedSource
     from toolorchestra.envs.domains.recorded.world import priced
 
+    make_room("--out", given.out)
     rows = given.read()
     models = given.models or replayed_routing.complete_models(rows, given.complete)
     rows = rows.only(models)

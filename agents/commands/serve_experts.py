@@ -17,7 +17,7 @@ from pathlib import Path
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, command, say
+from toolorchestra.agents.commands.console import DONE, command, make_room, say
 from toolorchestra.agents.serving.expert_servers import endpoint_file, read_servers, serving
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -38,6 +38,7 @@ class ServeExpertsOptions:
 
 def run(given: ServeExpertsOptions) -> int:
     """Serve until Ctrl-C or SIGTERM."""
+    make_room("--out", given.out)
     ended = threading.Event()
 
     def end(*_: object) -> None:
@@ -48,14 +49,14 @@ def run(given: ServeExpertsOptions) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     try:
-        servers = read_servers(tomllib.loads(given.servers.read_text(encoding="utf-8")), str(given.servers))
+        servers = read_servers(tomllib.loads(given.servers.read_text(encoding="utf-8-sig")), str(given.servers))
         with serving(servers, given.logs, given.start_seconds, say) as running:
             given.out.write_text(endpoint_file(running), encoding="utf-8")
             say(f"{given.out} written; Ctrl-C stops the servers")
             while not ended.wait(1.0):
                 for one in running:
                     one.answers()
-    except tomllib.TOMLDecodeError as err:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
         raise ConfigError(f"{given.servers} is not TOML: {err}") from None
     except OSError as err:
         raise ConfigError(

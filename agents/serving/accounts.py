@@ -76,7 +76,7 @@ _PRINTED = "`toolorchestra serve --new-key alice` prints one with its lines"
 def read_keys(path: str | Path) -> dict[str, ApiKey]:
     """The keys of a TOML file, by name."""
     try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        data = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as err:
         told = f"no file of keys {str(path)!r} ({err.strerror}); write [keys.NAME] with sha256 in it"
         raise ConfigError(told) from None

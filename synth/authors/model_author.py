@@ -247,14 +247,14 @@ def _served(endpoints: Path | None) -> ChatModel:
         from toolorchestra.envs.models.endpoints import Endpoints
         from toolorchestra.envs.models.openai import OpenAiModels
 
-        rows = tomllib.loads(endpoints.read_text(encoding="utf-8")) if endpoints else {**_OPENAI, **_ANY}
+        rows = tomllib.loads(endpoints.read_text(encoding="utf-8-sig")) if endpoints else {**_OPENAI, **_ANY}
     except ModuleNotFoundError as err:
         raise ConfigError(
             f"models behind servers need {err.name}, which is not there: {install('models')}. Without it "
             "a spec makes a domain, and standin:public_library stands in for a model",
             command_line="synth make SPEC, or --model standin:public_library",
         ) from None
-    except (OSError, tomllib.TOMLDecodeError) as err:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
         raise ConfigError(
             f"{endpoints}: a TOML file of servers and models expected, got {err}; mend it or name another",
             command_line="--backends FILE",

@@ -7,8 +7,10 @@ import configparser
 import json
 import os
 import re
+import runpy
 import signal
 import socket
+import sys
 import threading
 import time
 import urllib.request
@@ -61,6 +63,16 @@ def test_a_name_that_cannot_be_an_environment_of_ones_own_is_refused(
     assert new.main([name, "--out", str(tmp_path / "made")]) == 2
     assert says in capsys.readouterr().err
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("name", ["env", "box", "to", "observation"])
+def test_the_test_of_an_environment_of_ones_own_passes_whatever_its_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert new.main([name, "--out", str(tmp_path)]) == 0
+    monkeypatch.syspath_prepend(tmp_path)
+    runpy.run_path(str(tmp_path / f"test_{name}.py"))["test_looking_finds_the_coin"]()
+    monkeypatch.delitem(sys.modules, name)
 
 
 # -- index -------------------------------------------------------------------------------------------------------------
@@ -242,6 +254,10 @@ def test_a_wrong_command_line_is_told_in_a_sentence(
         "export prompts --env HLE-v0 --tasks 3 --out file/prompts.jsonl",
         "export prompts --env HLE-v0 --tasks 3 --out folder.jsonl",
         "evaluate --env HLE-v0 --tasks 2 --policy random --out not_there/../file",
+        "serve experts experts.toml --out file/backends.toml",
+        "recorded fit outcomes.csv --out file/fit.json",
+        "recorded fit outcomes.csv --page folder.jsonl",
+        "recorded replay outcomes.csv --out file/replay.md",
         f"evaluate --env HLE-v0 --tasks 2 --policy random --out {'x' * 300}",
     ],
 )
@@ -288,13 +304,16 @@ def test_doctor_knows_every_extra() -> None:
         assert f"[{extra}]" in told or f"{extra}.install" in told or extra == "dev", extra
 
 
-def test_doctor_says_what_is_missing_and_never_a_key(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_says_what_is_missing_and_never_a_key(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TAVILY_API_KEY", "tvly-secret")
-    monkeypatch.setattr(
-        doctor, "PARTS", (doctor.PARTS[-1], doctor.Ability("fly", ("wings_of_wax",), "pip install wings"))
-    )
+    wings = ("wings_of_wax", "wings_in_a_folder")
+    monkeypatch.setattr(doctor, "PARTS", (doctor.PARTS[-1], doctor.Ability("fly", wings, "pip install wings")))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "wings_in_a_folder").mkdir()
     assert doctor.main([]) == 0
     told = capsys.readouterr().out
-    assert "missing wings_of_wax: pip install wings" in told
+    assert "missing wings_of_wax, wings_in_a_folder: pip install wings" in told
     assert "keys seen: TAVILY_API_KEY" in told
     assert "tvly-secret" not in told

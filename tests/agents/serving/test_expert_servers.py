@@ -227,6 +227,16 @@ def test_what_cannot_be_served_is_said(text: str, says: str, tmp_path: Path, cap
     assert says in err
 
 
+def test_a_file_of_servers_is_read_as_editors_save_it(tmp_path: Path, capsys: Capture) -> None:
+    (file := tmp_path / "experts.toml").write_text("[server]", encoding="utf-8-sig")  # as Windows' editors do
+    assert serve_experts.main([str(file), "--out", str(tmp_path / "made" / "backends.toml")]) == 2
+    assert "no key 'server'" in capsys.readouterr().err
+    assert (tmp_path / "made").is_dir()
+    file.write_bytes("# für\n".encode("latin-1"))
+    assert serve_experts.main([str(file)]) == 2
+    assert "is not TOML: 'utf-8' codec" in capsys.readouterr().err
+
+
 def test_any_character_of_a_path_stands_in_the_file() -> None:
     one = VllmServer("one", "/models/𝔮wen é", names=("x",))
     running: Any = SimpleNamespace(server=one, base_url="http://127.0.0.1:80/v1")

@@ -230,9 +230,9 @@ def spent(tmp_path: Path) -> float:
 
 def test_a_backends_file_that_is_none_is_said_by_its_name(tmp_path: Path) -> None:
     file = tmp_path / "backends.toml"
-    for text in (None, "[endpoints"):
+    for text in (None, b"[endpoints", "# für".encode("latin-1")):
         if text:
-            file.write_text(text)
+            file.write_bytes(text)
         with raises(ConfigError, f"^{file}: a TOML file of servers .* expected, got .*; mend it or", "--backends FILE"):
             model_author.load("openai:served", "paper-2025-11", endpoints=file)
 
