@@ -80,7 +80,8 @@ def curve_of(folder: Path) -> Curve:
     levels = {name: evaluations[-1][f"{name}/reward"] for name in BASELINES if f"{name}/reward" in evaluations[-1]}
     if (stages := folder / "report" / "stages.json").is_file():
         played = StagesPlayed.from_json(json.loads(stages.read_text(encoding="utf-8"))).plays.get(CASCADE, [])
-        levels[CASCADE] = statistics.fmean(play.reward for play in played if play is not None)
+        if rewards := [play.reward for play in played if play is not None]:
+            levels[CASCADE] = statistics.fmean(rewards)
     planned = config["warm_start"]["planned"]
     if planned:
         levels[PLANNED] = evaluations[0]["policy/reward"]
@@ -166,7 +167,12 @@ def _drawn(parts: Sequence[str]) -> str:
 
 def plane(run: Path) -> str:
     """Accuracy over cents on a logarithmic scale, a panel for each environment, with intervals of 95 %."""
-    policies = json.loads((run / "summary.json").read_text(encoding="utf-8"))["policies"]
+    told = json.loads((run / "summary.json").read_text(encoding="utf-8"))["policies"]
+    policies = [one for one in told if one["accuracy"]["interval"] and min(one["cents"]["interval"] or [0]) > 0]
+    if left_out := [f"{one['policy']} on {one['env']}" for one in told if one not in policies]:
+        print(f"left out of the plane, without intervals or with cents of 0: {', '.join(left_out)}")
+    if not policies:
+        sys.exit(f"{run} has no policy for the plane")
     envs = list(dict.fromkeys(one["env"] for one in policies))
     cents = [end for one in policies for end in one["cents"]["interval"]]
     low, high, width = math.log10(min(cents) / 1.3), math.log10(max(cents) * 3.4), WIDTH / len(envs)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from scripts import learning
 
@@ -60,10 +63,20 @@ def test_of_a_planned_start_and_of_the_cascade_there_is_a_level_line(tmp_path: P
     assert "seeds 3<" in drawn
 
 
-def test_the_plane_has_a_point_with_both_intervals_for_each_policy(tmp_path: Path) -> None:
+def test_a_cascade_that_could_not_play_has_no_level_line(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "a", 3, [0.2, 0.85])
+    for plays in ({}, {"cascade": [None, None]}):
+        stages = {"preferences": ["fast"] * 2, "stages": [], "readable": {}, "plays": plays}
+        (folder / "report" / "stages.json").write_text(json.dumps(stages))
+        assert "cascade" not in learning.curve_of(folder).levels
+
+
+def test_the_plane_has_a_point_with_both_intervals_for_each_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, run = run_folder(tmp_path / "a", 3, [0.2, 0.85]), tmp_path / "e"
     run.mkdir()
-    policies = [
+    policies: list[dict[str, Any]] = [
         {
             "env": "HLE-v0",
             "tasks": 20,
@@ -73,8 +86,12 @@ def test_the_plane_has_a_point_with_both_intervals_for_each_policy(tmp_path: Pat
         }
         for name, cents in (("cheapest", 0.5), ("checkpoint:runs/tiny-seed3", 2.0))
     ]
+    free, once = {"mean": 0.0, "interval": [0.0, 0.0]}, {"mean": 1.0, "interval": None}
+    policies += [{**policies[0], "policy": name, "cents": cents} for name, cents in (("free", free), ("once", once))]
     (run / "summary.json").write_text(json.dumps({"policies": policies}))
     assert learning.main([str(folder), "--plane", str(run), "--plane-svg", str(tmp_path / "plane.svg")]) == 0
+    told = "left out of the plane, without intervals or with cents of 0: free on HLE-v0, once on HLE-v0"
+    assert told in capsys.readouterr().out.splitlines()
     drawn = (tmp_path / "plane.svg").read_text()
     assert drawn.count("<circle") == 2
     assert drawn.count('<line class="c"') == drawn.count('<line class="t"') == 2
