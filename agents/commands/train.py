@@ -17,7 +17,7 @@ from typing import Annotated
 import tyro
 
 from toolorchestra.agents.algorithms import algorithm_of
-from toolorchestra.agents.commands.console import DONE, STOPPED, check_folder, command, read_options, say
+from toolorchestra.agents.commands.console import DONE, STOPPED, check_folder, command, say
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig, with_environments
 from toolorchestra.agents.configuration.presets import PRESETS, preset
 from toolorchestra.agents.engines.base import Kind, LossParams
@@ -103,11 +103,6 @@ def main(given: Sequence[str] | None = None) -> int:
     return command(TrainOptions, run, words, about=__doc__, default=lambda: defaults(words), stopped=STOPPED_SAYS)
 
 
-def options(given: Sequence[str]) -> TrainOptions:
-    """The options of a command line, without running it. Ends the process where they are wrong."""
-    return read_options(TrainOptions, given, default=defaults(given))
-
-
 def defaults(words: Sequence[str]) -> TrainOptions:
     """What the options start from: the preset that is named among them."""
     return TrainOptions(Settings.of(preset_named(words, next(iter(PRESETS)))))
@@ -116,7 +111,7 @@ def defaults(words: Sequence[str]) -> TrainOptions:
 def preset_named(words: Sequence[str], otherwise: str) -> TrainConfig:
     """The preset behind --preset. It is looked up first, since it is what the other options start from."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--preset", default=otherwise)
+    first.add_argument("--preset", nargs="?", const="", default=otherwise)
     return preset(first.parse_known_args(words)[0].preset)
 
 

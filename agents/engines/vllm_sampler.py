@@ -34,6 +34,7 @@ from toolorchestra.envs.base.errors import ConfigError, Outage, install
 SHARED_MEMORY = Path("/dev/shm")
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks of adapters that vLLM makes room for."""
+CPU_CACHE_BYTES = 1 << 28
 EXIT_SECONDS = 3.0
 """How long an engine may take to end by itself. It holds nothing that is worth waiting for."""
 
@@ -52,8 +53,6 @@ class VllmConfig:
     """Share of the GPU's memory for its weights, its work and its cache."""
     cache: str = "auto"
     """What keys and values are kept in: "auto" as the weights are, "fp8" in eight bits."""
-    cache_bytes: int = 1 << 28
-    """Size of the cache, on a CPU."""
     request_seconds: float = 600.0
     """Seconds that one turn may take; then it is aborted and its episode fails."""
     restarts: int = 3
@@ -337,7 +336,7 @@ def engine_arguments(folder: Path, config: VllmConfig) -> Mapping[str, Any]:
     if config.lora_rank:
         made |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": room_for_rank(config.lora_rank)}
     if config.on_cpu:
-        return {**made, "kv_cache_memory_bytes": config.cache_bytes}
+        return {**made, "kv_cache_memory_bytes": CPU_CACHE_BYTES}
     return {**made, "gpu_memory_utilization": config.memory_share, "enable_sleep_mode": True}
 
 

@@ -95,6 +95,7 @@ def test_settings_that_are_wrong_begin_nothing(tmp_path: Path, capsys: Capture) 
     (file := tmp_path / "file").touch()
     for words, says in (
         ("--preset tinny", "no preset 'tinny'; valid: 8b-h100, 8b-node, lm-cpu, paper, small-gpu, tiny."),
+        ("--steps 1 --preset", "no preset ''; valid: 8b-h100, 8b-node, lm-cpu, paper, small-gpu, tiny."),
         ("--set max_turns", "--set takes NAME=VALUE, got 'max_turns'"),
         ("--env HLE-v0 max_turns", "--env takes NAME=VALUE, got 'max_turns'"),
         ("--env", "--env takes an id and then NAME=VALUE, got nothing"),

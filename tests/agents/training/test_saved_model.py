@@ -18,7 +18,8 @@ from tests.agents.training.test_trainer import COLD, run
 from tests.agents.training.trained_models import SHORT, TOY, WHOLE, adapted, kept, write_base, write_run
 from tests.two_texts import raises
 from toolorchestra.agents.commands import export_model as command
-from toolorchestra.agents.commands.train import options, trained
+from toolorchestra.agents.commands.console import read_options
+from toolorchestra.agents.commands.train import TrainOptions, defaults, trained
 from toolorchestra.agents.configuration.config import TrainConfig, WarmStart, as_json
 from toolorchestra.agents.engines.base import LossParams, Sample, SamplingParams
 from toolorchestra.agents.policies.base import PlayerOptions
@@ -328,7 +329,8 @@ def test_weights_of_another_kind_are_refused(whole: Path, tmp_path: Path) -> Non
 
 
 def test_it_is_an_option_and_its_reference_is_counted() -> None:
-    config = options(["--init-from", "runs/one", "--warm-start.steps", "0"]).config
+    words = ["--init-from", "runs/one", "--warm-start.steps", "0"]
+    config = read_options(TrainOptions, words, default=defaults(words)).config
     assert config.init_from == "runs/one"
     shape = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100, "intermediate_size": 128,
              "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}  # fmt: skip

@@ -23,8 +23,9 @@ import torch
 from tests.agents.reports.test_page import parts
 from tests.agents.training.trained_models import kept, same
 from tests.two_texts import raises
+from toolorchestra.agents.commands.console import read_options
+from toolorchestra.agents.commands.train import TrainOptions, defaults, trained
 from toolorchestra.agents.commands.train import main as train_command
-from toolorchestra.agents.commands.train import options, trained
 from toolorchestra.agents.configuration.config import (
     EnvMix,
     ModelConfig,
@@ -288,7 +289,7 @@ def test_an_environment_that_is_no_task_source_is_refused() -> None:
 
 def configured(*words: str) -> TrainConfig:
     """What a command line comes to."""
-    return options(words).config
+    return read_options(TrainOptions, words, default=defaults(words)).config
 
 
 def test_settings_from_a_command_line() -> None:
