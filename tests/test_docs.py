@@ -13,7 +13,7 @@ import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.command_line import helped
-from tests.paths import REPOSITORY
+from tests.paths import PACKAGE, REPOSITORY
 from toolorchestra.cli import COMMANDS
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.episode.episode import Episode
@@ -125,7 +125,7 @@ def test_the_glossary_is_short_and_its_words_are_the_codes() -> None:
     code = "\n".join(
         file.read_text(encoding="utf-8").lower()
         for package in ("envs", "agents", "synth")
-        for file in (REPOSITORY / package).rglob("*.py")
+        for file in (PACKAGE / package).rglob("*.py")
     )
     assert [word for word in words if word not in code] == []
 

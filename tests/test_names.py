@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tests.paths import REPOSITORY
+from tests.paths import PACKAGE, REPOSITORY
 
 ROLES = {
     "__init__": "a room",
@@ -29,8 +29,8 @@ SAID = ("The user's wish", "will wish with word", "opened its doors", "Avoid any
 
 
 def sources() -> dict[str, str]:
-    files = (file for package in ("envs", "agents", "synth") for file in (REPOSITORY / package).rglob("*.py"))
-    return {file.relative_to(REPOSITORY).as_posix(): file.read_text(encoding="utf-8") for file in files}
+    files = (file for package in ("envs", "agents", "synth") for file in (PACKAGE / package).rglob("*.py"))
+    return {file.relative_to(PACKAGE).as_posix(): file.read_text(encoding="utf-8") for file in files}
 
 
 def standing_twice(names: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

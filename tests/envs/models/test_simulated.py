@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.paths import REPOSITORY
+from tests.paths import PACKAGE
 from toolorchestra.envs.base.answer_grading import final_answer, is_right
 from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.base.types import Message, Question
@@ -44,7 +44,7 @@ SIMULATED = sorted(EXPERTS)
 PATIENT = replace(EXPERTS["gpt-5"].law, limit_seconds=math.inf, refusals=0.0)
 MODELS = SimulatedModels({name: replace(skill, law=PATIENT) for name, skill in EXPERTS.items()})
 """The packaged experts, who always answer."""
-PACKAGED = REPOSITORY / "envs" / "data" / "experts" / f"{DEFAULT}.json"
+PACKAGED = PACKAGE / "envs" / "data" / "experts" / f"{DEFAULT}.json"
 
 
 def question_where(source: str, **wanted: Any) -> Question:

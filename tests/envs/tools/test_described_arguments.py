@@ -9,13 +9,13 @@ import gymnasium as gym
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
-from tests.paths import REPOSITORY
+from tests.paths import PACKAGE
 from tests.tau2_playing import needs_package
 from toolorchestra.envs.registration import ids
 from toolorchestra.envs.tools import tool
 
-DOMAINS = sorted(folder.name for folder in (REPOSITORY / "envs" / "data" / "domains").iterdir())
-TOOLSETS = sorted(file.stem for file in (REPOSITORY / "envs" / "data" / "toolsets").glob("*.json"))
+DOMAINS = sorted(folder.name for folder in (PACKAGE / "envs" / "data" / "domains").iterdir())
+TOOLSETS = sorted(file.stem for file in (PACKAGE / "envs" / "data" / "toolsets").glob("*.json"))
 SETTINGS = [
     *(("HLE-v0", {"tools": name}) for name in TOOLSETS),
     *(("FRAMES-v0", {"tools": name}) for name in TOOLSETS),
