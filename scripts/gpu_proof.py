@@ -18,7 +18,6 @@ import json
 import os
 import platform
 import random
-import shutil
 import subprocess
 import sys
 import time
@@ -313,10 +312,7 @@ PARTS: Mapping[str, Callable[[Where], Mapping[str, Any]]] = {
 
 def run_part(name: str, where: Where) -> None:
     """Run a part in a process of its own, whose outcome is a file and which does not outlive this one."""
-    log, outcome_file = where.out / f"{name}.log", where.out / f"{name}.json"
-    if outcome_file.exists():  # from another device, or in other shapes, as what its run has left
-        outcome_file.unlink()
-        shutil.rmtree(where.out / name, ignore_errors=True)
+    log = where.out / f"{name}.log"
     words = [__file__, "--run", name, "--device", where.device, "--out", str(where.out), *(["--tiny"] * where.tiny)]
     guard, started = ProcessGuard(), time.monotonic()
     with log.open("w", encoding="utf-8") as file:
@@ -332,7 +328,7 @@ def run_part(name: str, where: Where) -> None:
             guard.strike()
             process.wait()
     said = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:] or ["it said nothing"]
-    outcome = "measured" if outcome_file.exists() else f"NOT MEASURED: {said[0]}"
+    outcome = "measured" if (where.out / f"{name}.json").exists() else f"NOT MEASURED: {said[0]}"
     print(f"{name}: {outcome} ({time.monotonic() - started:.0f} s)", flush=True)
 
 
@@ -374,6 +370,9 @@ def main(given: Sequence[str] | None = None) -> int:
               "--device cpu --tiny tries the code without one", file=sys.stderr)  # fmt: skip
         return 2
     args.out.mkdir(parents=True, exist_ok=True)
+    if others := [name for name in PARTS if (args.out / f"{name}.json").exists() and where.found(name) is None]:
+        print(f"{args.out} has figures of another device or of other shapes ({', '.join(others)}); name another --out")
+        return 2
     for name in args.only:
         if where.found(name) is not None:
             print(f"{name}: was measured before; remove its JSON in {args.out} to measure it anew")

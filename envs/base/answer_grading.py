@@ -165,8 +165,8 @@ def _quasi(reference: str, given: str) -> bool:
     if _float(reference) is not None:
         return _float(_digits(given)) == _float(reference)
     if not _BETWEEN.search(reference):
-        wanted = _dense(reference).translate(_NO_PUNCTUATION)
-        return wanted != "" and _dense(given).translate(_NO_PUNCTUATION) == wanted
+        letters = _dense(reference).translate(_NO_PUNCTUATION)
+        return letters != "" and _dense(given).translate(_NO_PUNCTUATION) == letters
     wanted, found = _BETWEEN.split(reference), _BETWEEN.split(given)
     return len(wanted) == len(found) and all(
         _dense(one) == _dense(want) if _float(want) is None else _float(_digits(one)) == _float(want)
