@@ -201,18 +201,20 @@ class EvaluationRun:
         """Begin the journal of what is paid; what a kill has left there is kept as plays that were broken off."""
         assert self.folder is not None
         path = self.folder / PAID
+        its = SpendJournal.session_of(path)
         known = {row.digest for row in self._set_aside()}
         seeds = {trial.key: trial.seed for contest in contests for trial in contest.trials}
         for payer, charges in SpendJournal.left(path).items():
             if not payer:
                 # Of what the journal has, plays that ended before the kill stand in its session's own lines.
-                its, lines = SpendJournal.session_of(path), learnt_lines(self.folder)
+                lines = learnt_lines(self.folder)
                 kept = sum(paid for cell, paid, session in lines if session == its and any(cell))
                 self.add_learning(("", "", ""), max(0, sum(charge.nano_usd for charge in charges) - kept))
                 continue
             _, env, split, policy, *task, number = payer.split("|")
             key = (env, split, policy, "|".join(task), int(number))
-            digest = hashlib.blake2b(repr(charges).encode(), digest_size=16).hexdigest()
+            # With the session: a trial may be killed twice in the same request, and both were paid.
+            digest = hashlib.blake2b(repr((its, charges)).encode(), digest_size=16).hexdigest()
             if key not in self.rows and digest not in known:  # else a kill came before its line was closed
                 row = EvaluationRow(
                     *key, seeds.get(key, 0), "cut", None, failure="broken off by a kill", **bill_of(charges),

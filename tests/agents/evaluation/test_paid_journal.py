@@ -17,6 +17,7 @@ from toolorchestra.agents.commands import report
 from toolorchestra.agents.commands.report import reconciled
 from toolorchestra.agents.evaluation.rows import LEARNT, PAID, RETRIED, ROWS, line_of, read_learnt, read_rows
 from toolorchestra.agents.evaluation.runs import EvaluationRun
+from toolorchestra.envs.base.cassette import PAYER
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.journal import SpendJournal
 from toolorchestra.envs.money.prices import NANO, Charge, Price, Tokens, Usage
@@ -91,6 +92,18 @@ def test_what_is_learnt_and_what_a_cache_answers_is_counted_over_several_kills(
     run.learning = read_learnt(tmp_path / "run")
     assert real <= run.nano_usd
     assert real <= CAP * NANO
+
+
+def test_a_trial_that_is_killed_twice_in_the_same_request_has_paid_twice(tmp_path: Path) -> None:
+    run = EvaluationRun.open(tmp_path, {})
+    PAYER.set(run.payer(("HLE-v0", "test", "chat", "hle/test/1", 0)))
+    most = Charge(Usage("m", "expert", Tokens(900, 0, 300, 0), estimated=True, unconfirmed=True), "", 7, "s")
+    for life in (1, 2):
+        SpendJournal(tmp_path / PAID).sent(most)
+        kept = (tmp_path / PAID).read_bytes()
+        assert EvaluationRun.open(tmp_path, {}, resume=True).nano_usd == 7 * life
+        (tmp_path / PAID).write_bytes(kept)  # as by a kill before the journal was begun anew
+        assert EvaluationRun.open(tmp_path, {}, resume=True).nano_usd == 7 * life
 
 
 def test_a_journal_with_a_torn_end_is_read_and_a_strangers_is_refused(tmp_path: Path) -> None:
