@@ -90,7 +90,7 @@ class CompareOptions:
     dataset: tuple[str, ...] = ()
     """Place of the questions now, for --rescore; where they were when left out."""
     spend_cap: float | None = None
-    """Dollars that grading may cost, for --rescore. What it does not pay for keeps its outcome."""
+    """Dollars that grading all runs may cost, for --rescore. What it does not pay for keeps its outcome."""
     table: Literal["comparison", "paper", "figures"] = "comparison"
     """The comparison; the paper's tables, beside its own numbers; or the figures of one run."""
     format: Literal["text", "markdown", "json", "tau2", "tau2-submission", "gaia"] = "text"
@@ -113,7 +113,8 @@ def run(given: CompareOptions) -> int:
         return _write_folder(given)
     runs, anew = given.runs, bool(given.reprice or given.rescore)
     if anew:
-        runs = tuple(_made_anew(given, folder) for folder in given.runs)
+        cap = SpendCap(given.spend_cap) if given.spend_cap is not None else None
+        runs = tuple(_made_anew(given, folder, cap) for folder in given.runs)
     made = {"comparison": _comparison, "paper": _paper, "figures": _figures}[given.table](given, runs)
     if given.out is None or anew:
         say(made)
@@ -216,26 +217,25 @@ def _write_folder(given: CompareOptions) -> int:
 # -- billed anew, and graded again -------------------------------------------------------------------------------------
 
 
-def _made_anew(given: CompareOptions, folder: Path) -> Path:
+def _made_anew(given: CompareOptions, folder: Path, cap: SpendCap | None) -> Path:
     """A run under another price sheet, or with its answers graded again: a new folder, with its page."""
     sheet = load_sheet(given.reprice) if given.reprice else None
     place = folder.resolve()
     out = place.with_name(f"{place.name}-{sheet.sheet_id.replace('/', '-') if sheet else 'rescored'}")
     if given.out is not None:
         out = given.out if len(given.runs) == 1 else given.out / place.name
-    told = reprice(folder, sheet, out).sentences() if sheet else _rescored(given, folder, out)
+    told = reprice(folder, sheet, out).sentences() if sheet else _rescored(given, folder, out, cap)
     write_page(out)
     for line in (*told, f"written: {out}\n"):
         (say if given.format == "text" else say_aside)(line)
     return out
 
 
-def _rescored(given: CompareOptions, folder: Path, out: Path) -> list[str]:
-    """Grade a run's answers again, into a new folder; what is to be said of it."""
+def _rescored(given: CompareOptions, folder: Path, out: Path, cap: SpendCap | None) -> list[str]:
+    """Grade a run's answers again, into a new folder; what is to be said of it. The cap is of all runs together."""
     manifest = whole_manifest(folder)
     asked = _asked(manifest["asked"], given, folder)
     backing = _backing(asked)
-    cap = SpendCap(given.spend_cap) if given.spend_cap is not None else None
     paid, before = out.with_name(f"{out.name}-{PAID}"), 0
     for charge in chain(*SpendJournal.left(paid).values()):
         before += charge.nano_usd

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -216,6 +217,23 @@ def test_a_cap_on_grading_keeps_what_it_does_not_pay_for_and_a_wrong_key_ends_it
     assert "has no model 'gpt-5-mini'" in capsys.readouterr().err
     assert not (tmp_path / "run-rescored").exists()
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_cap_on_grading_is_of_all_runs_together(
+    tmp_path: Path, judge: tuple[Loopback, dict[str, ServerReply]]
+) -> None:
+    server, says = judge
+    assert evaluate.main(words_of(tmp_path, server)) == 0
+    says["judge"] = ServerReply("<verdict>wrong</verdict>", usage={"prompt_tokens": 900, "completion_tokens": 4000})
+    shutil.copytree(tmp_path / "run", tmp_path / "run2")
+    spent = []
+    for cap, runs in (("1", ["run"]), ("", ["run", "run2"])):
+        shutil.rmtree(tmp_path / "run-rescored", ignore_errors=True)
+        cap = cap or f"{1.1 * spent[0] / NANO:.9f}"
+        assert compare.main(["--rescore", *(str(tmp_path / name) for name in runs), "--spend-cap", cap]) == 0
+        made = [json.loads((tmp_path / f"{name}-rescored" / "manifest.json").read_text()) for name in runs]
+        spent.append(sum(manifest["rescored"]["grading_nano_usd"] for manifest in made))
+    assert 0 < spent[0] <= spent[1] <= 1.1 * spent[0]
 
 
 def test_grading_that_was_killed_counts_what_it_had_paid(
