@@ -162,15 +162,17 @@ def _paper(given: CompareOptions, runs: Sequence[Path]) -> str:
         raise ConfigError(f"--table paper: --format text or markdown expected, got {given.format}")
     rows: list[EvaluationRow] = []
     planned: dict[Cell, int] = {}
-    for folder in runs:
-        label = f"{folder.resolve().name}: " if len(runs) > 1 else ""
-        rows += [replace(row, policy=f"{label}{row.policy}") for row in rows_of(folder)]
+    named = read_runs(runs)
+    labels = [f"{run.name}: " if len(runs) > 1 else "" for run in named]
+    for folder, label, run in zip(runs, labels, named, strict=True):
+        rows += [replace(row, policy=f"{label}{row.policy}") for row in run.rows]
         plan = read_planned(folder) if folder.is_dir() else None
         planned |= {(env, split, f"{label}{policy}"): n for (env, split, policy), n in (plan or {}).items()}
     text = given.format == "text"
-    unreal = [f"{run.name}: {run.simulated} " for run in read_runs(runs) if run.simulated]
+    unreal = [f"{run.name}: {run.simulated} " for run in named if run.simulated]
     parts = [f"{''.join(unreal)}No comparison with the paper's."] if unreal else []
-    for title, table in paper_tables(rows, planned, given.against):
+    against = f"{labels[0]}{given.against}" if given.against else ""
+    for title, table in paper_tables(rows, planned, against):
         parts += [title, aligned(table)] if text else [f"### {title}", piped(table)]
     return "\n\n".join(parts)
 

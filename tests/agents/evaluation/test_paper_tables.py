@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.agents.evaluation.made_rows import made_row
+from tests.agents.evaluation.made_rows import made_row, write_run
 from toolorchestra.agents.commands import compare, evaluate
 from toolorchestra.agents.evaluation.paper_tables import paper_tables
 from toolorchestra.agents.evaluation.rows import EvaluationRow
@@ -48,6 +49,18 @@ def test_preference_is_the_mean_over_all_pairs() -> None:
     (_, table), *_ = [one for one in paper_tables(rows, baseline="base") if "Table 3" in one[0]]
     assert ["cheap", "as played", "50.0", "-", "-"] in table
     assert ["paper: Orchestrator-8B", "all tools", "46.7", "68.4", "79.5"] in table
+
+
+def test_runs_whose_folders_end_alike_stand_apart_and_a_policy_of_the_first_is_the_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, right in (("a/run", 1.0), ("b/run", 0.0)):
+        write_run(Path(name), [made_row("1", right)])
+    assert compare.main(["a/run", "b/run", "--table", "paper", "--against", "cheap"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^a/run: cheap +as played +100\.0 \(", said, re.MULTILINE)
+    assert re.search(r"^b/run: cheap +as played +0\.0 \(", said, re.MULTILINE)
 
 
 def test_one_word_plays_the_three_benchmarks_in_their_settings(
