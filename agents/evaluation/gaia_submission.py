@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.agents.evaluation.rows import grouped
 from toolorchestra.agents.evaluation.run_files import PlayedRow, RunFiles
 from toolorchestra.envs.base.answer_grading import final_answer
 from toolorchestra.envs.base.errors import ConfigError
@@ -14,19 +14,19 @@ from toolorchestra.envs.base.errors import ConfigError
 SUBMISSION = "submission.jsonl"
 
 
-def gaia_rows(run: RunFiles) -> Iterator[dict[str, Any]]:
-    """Each task's row of its first trial. One policy's trials alone can be submitted."""
+def gaia_tasks(run: RunFiles) -> dict[str, PlayedRow | None]:
+    """Each task's first trial that ended; None where none did. One policy's trials alone can be submitted."""
     cells = {cell: played for cell, played in run.cells.items() if cell[0].startswith("GAIA-v0")}
     if len(cells) != 1:
         found = ", ".join(" ".join(cell) for cell in run.cells)
         raise ConfigError(f"one policy over GAIA-v0 expected, the run has: {found}; name one", command_line="--policy")
-    for one in next(iter(cells.values())):
-        if one.row.trial == 0:
-            yield {
-                "task_id": one.row.task.rpartition("/")[2],
-                "model_answer": _answer(one),
-                "reasoning_trace": _trace(one),
-            }
+    by_task = grouped(next(iter(cells.values())), lambda one: one.row.task)
+    return {task: next((one for one in some if one.row.status == "ended"), None) for task, some in by_task.items()}
+
+
+def _submitted(one: PlayedRow) -> dict[str, Any]:
+    task = one.row.task.rpartition("/")[2]
+    return {"task_id": task, "model_answer": _answer(one), "reasoning_trace": _trace(one)}
 
 
 def _answer(one: PlayedRow) -> str:
@@ -40,9 +40,13 @@ def _trace(one: PlayedRow) -> str:
 
 def write_gaia(run: RunFiles, out: Path) -> list[str]:
     """Write it into a folder, and say what it holds."""
-    rows = list(gaia_rows(run))
+    tasks = gaia_tasks(run)
+    rows = [_submitted(one) for one in tasks.values() if one is not None]
     out.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     (out / SUBMISSION).write_text(lines, encoding="utf-8")
     empty = sum(not row["model_answer"] for row in rows)
-    return [f"{SUBMISSION}: {len(rows)} tasks, {empty} without an answer"]
+    told = [f"{SUBMISSION}: {len(rows)} tasks, {empty} without an answer"]
+    if lacking := len(tasks) - len(rows):
+        told.append(f"{lacking} of {len(tasks)} tasks failed or were cut, and are left out")
+    return told

@@ -12,10 +12,12 @@ import gymnasium as gym
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
+from tests.agents.evaluation.made_rows import made_row, write_run
 from tests.agents.evaluation.played_episodes import play
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.agents.commands import compare, evaluate
 from toolorchestra.agents.evaluation.gaia_submission import SUBMISSION
+from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.policies.players import player
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.actions import render_call
@@ -180,3 +182,21 @@ def test_a_run_is_written_as_the_leaderboard_takes_it(tmp_path: Path, capsys: py
     assert sorted(one["task_id"] for one in rows) == ["t-1", "t-2", "t-3", "t-4"]
     assert all(list(one) == ["task_id", "model_answer", "reasoning_trace"] for one in rows)
     assert all("What is t-" in one["reasoning_trace"] for one in rows)
+
+
+def test_trials_that_failed_are_no_answers_of_the_leaderboard_s(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def played(task: str, trial: int, right: float | None) -> EvaluationRow:
+        evidence = {"answer": f"{task} {trial}"} if right is not None else {}
+        return made_row(f"gaia/all/{task}", right, env="GAIA-v0", trial=trial, evidence=evidence, cents=0.0)
+
+    tried = [("a", 0, None), ("a", 1, 0.0), ("a", 2, 1.0), ("b", 0, None), ("b", 1, None), ("c", 0, 1.0)]
+    run = write_run(tmp_path / "run", [played(*one) for one in tried])
+    (run / "trajectories.jsonl").touch()
+    assert compare.main([str(run), "--format", "gaia", "--out", str(tmp_path / "out")]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "out" / SUBMISSION).read_text().splitlines()]
+    assert {one["task_id"]: one["model_answer"] for one in rows} == {"a": "a 1", "c": "c 0"}
+    said = capsys.readouterr().out
+    assert f"{SUBMISSION}: 2 tasks, 0 without an answer" in said
+    assert "1 of 3 tasks failed or were cut, and are left out" in said
