@@ -153,7 +153,9 @@ def _stages(given: ReportOptions, trained: Sequence[Path]) -> None:
     found = [stages.stages_of(folder, given.tasks, again=given.again, say=say) for folder in trained]
     for folder, played in zip(trained, found, strict=True):
         say(f"\n## {folder.name}\n\n{stages.as_markdown(played)}")
-    if len(found) > 1:
+    if len({frozenset(played.plays) for played in found}) > 1:
+        say_aside("these runs differ in their stages, or in whether the oracle plays: no table of all of them together")
+    elif len(found) > 1:
         say(f"\n## All runs\n\n{stages.as_markdown(stages.together(found))}")
 
 

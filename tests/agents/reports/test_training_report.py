@@ -282,6 +282,19 @@ def test_the_command_prints_each_run_and_both_together(run: Path, capsys: pytest
     assert "supervised start → trained" in said
 
 
+def test_runs_of_other_players_stand_alone(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    kept = json.loads((other / "report" / "stages.json").read_text())
+    del kept["plays"]["oracle"]
+    (other / "report" / "stages.json").write_text(json.dumps(kept))
+    assert report.main([str(run), str(other), "--stages", "--tasks", "2"]) == 0
+    said = capsys.readouterr()
+    assert said.out.count("4 tasks.") == 2
+    assert "## All runs" not in said.out
+    assert "no table of all of them together" in said.err
+    assert (other / "page.html").is_file()
+
+
 # -- as tables ---------------------------------------------------------------------------------------------------------
 
 
