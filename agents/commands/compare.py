@@ -45,7 +45,7 @@ from toolorchestra.agents.evaluation.rows import (
     simulated_in,
 )
 from toolorchestra.agents.evaluation.run_files import RunFiles, whole_manifest
-from toolorchestra.agents.evaluation.summary import read_planned, summarise
+from toolorchestra.agents.evaluation.summary import PlannedTrials, read_planned, summarise
 from toolorchestra.agents.evaluation.summary_tables import (
     aligned,
     as_markdown,
@@ -161,7 +161,7 @@ def _paper(given: CompareOptions, runs: Sequence[Path]) -> str:
     if given.format not in ("text", "markdown"):
         raise ConfigError(f"--table paper: --format text or markdown expected, got {given.format}")
     rows: list[EvaluationRow] = []
-    planned: dict[Cell, int] = {}
+    planned: dict[Cell, PlannedTrials] = {}
     named = read_runs(runs)
     labels = [f"{run.name}: " if len(runs) > 1 else "" for run in named]
     for folder, label, run in zip(runs, labels, named, strict=True):

@@ -38,6 +38,7 @@ from toolorchestra.agents.evaluation.run_files import (
     surroundings,
     whole_manifest,
 )
+from toolorchestra.agents.evaluation.summary import PlannedTrials
 from toolorchestra.agents.evaluation.trials import ContestPlay, Trial
 from toolorchestra.agents.policies.base import Player, unreal
 from toolorchestra.envs.base.errors import ConfigError
@@ -71,9 +72,10 @@ class Contest:
         return (self.env, self.split, self.policy)
 
 
-def planned_of(contests: Sequence[Contest]) -> dict[Cell, int]:
+def planned_of(contests: Sequence[Contest]) -> dict[Cell, PlannedTrials]:
     """How many trials there are to be."""
-    return {one.cell: len(one.trials) for one in contests}
+    tasks = {one.cell: len({trial.task for trial in one.trials}) or 1 for one in contests}
+    return {one.cell: PlannedTrials(len(one.trials), len(one.trials) // tasks[one.cell]) for one in contests}
 
 
 def simulated(contests: Sequence[Contest]) -> dict[str, bool]:
@@ -164,7 +166,7 @@ class EvaluationRun:
             "run_id": run.run_id,
             "asked": asked,
             MADE_WITH: digests,
-            "planned": [[*cell, count] for cell, count in planned_of(contests).items()],
+            "planned": [[*cell, plan.trials] for cell, plan in planned_of(contests).items()],
             "task_versions": {
                 one.env: str(one.made.source.version) for one in contests if hasattr(one.made.source, "version")
             },

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolorchestra.agents.evaluation.controllability import PreferenceEffect, controllability_of
 from toolorchestra.agents.evaluation.heldout import preference_score
@@ -220,8 +220,15 @@ def as_plain(value: Any) -> Any:
 # -- making them of rows -----------------------------------------------------------------------------------------------
 
 
-Planned = Mapping[Cell, int]
-"""How many trials were planned."""
+class PlannedTrials(NamedTuple):
+    """The trials that there should be of a policy."""
+
+    trials: int
+    each: int = 1
+    """How many of each task."""
+
+
+Planned = Mapping[Cell, PlannedTrials]
 
 
 def summarise(
@@ -242,10 +249,10 @@ def summarise(
         raise ConfigError(f"no rows of a policy {baseline!r} to measure preferences against; name one of the run's")
     policies, groups = [], []
     for cell, some in by_cell.items():
-        whole = _figures(cell, "", some, (planned or {}).get(cell, len(some)), against)
+        whole = _figures(cell, "", some, (planned or {}).get(cell, PlannedTrials(len(some))), against)
         policies.append(replace(whole, usd_to_learn=(learnt or {}).get(cell, 0) / NANO))
         for group, members in groups_of(some).items():
-            groups.append(_figures(cell, group, members, len(members), against))
+            groups.append(_figures(cell, group, members, PlannedTrials(len(members)), against))
     return RunSummary(tuple(policies), tuple(groups), baseline, controllability_of(kept), simulated)
 
 
@@ -256,20 +263,25 @@ def groups_of(rows: Iterable[EvaluationRow]) -> dict[str, list[EvaluationRow]]:
 
 
 def read_planned(folder: str | Path) -> Planned | None:
-    """What a run's manifest plans: a list of [environment, split, policy, trials]. None where it says nothing."""
-    planned = read_manifest(folder).get("planned")
+    """What a run's manifest plans: a list of [environment, split, policy, trials], and the tasks of each split. None
+    where it says nothing."""
+    manifest = read_manifest(folder)
+    planned, tasks = manifest.get("planned"), manifest.get("tasks", {})
     try:
-        return None if planned is None else {(str(e), str(s), str(p)): int(n) for e, s, p, n in planned}
-    except (ValueError, TypeError) as err:
+        return None if planned is None else {
+            (str(e), str(s), str(p)): PlannedTrials(int(n), int(n) // (len(tasks.get(f"{e} {s}", ())) or int(n) or 1))
+            for e, s, p, n in planned
+        }  # fmt: skip
+    except (ValueError, TypeError, AttributeError) as err:
         shape = "planned: [[environment, split, policy, trials], ...]"
         raise ConfigError(f"{Path(folder) / MANIFEST}: {shape} expected ({err!s:.80})") from None
 
 
-def tallies_of(rows: Sequence[EvaluationRow], unplayed: int = 0) -> list[TaskTally]:
-    """The trials of each task. What was not played is put where a task lacks trials that others have, then to tasks of
-    which none was played."""
+def tallies_of(rows: Sequence[EvaluationRow], unplayed: int = 0, each: int = 1) -> list[TaskTally]:
+    """The trials of each task. What was not played is put where a task lacks trials of its `each`, or such as others
+    have, then to tasks of which none was played."""
     by_task = tasks_of(rows)
-    most = max(map(len, by_task.values()), default=1)
+    most = max([each, *map(len, by_task.values())])
     made = []
     for some in by_task.values():
         missing = min(unplayed, most - len(some))
@@ -287,11 +299,11 @@ def tasks_of(rows: Iterable[EvaluationRow]) -> dict[str, list[EvaluationRow]]:
 
 
 def _figures(
-    cell: Cell, group: str, rows: list[EvaluationRow], planned: int, against: Mapping[Any, EvaluationRow]
+    cell: Cell, group: str, rows: list[EvaluationRow], planned: PlannedTrials, against: Mapping[Any, EvaluationRow]
 ) -> Figures:
-    seen, unplayed = Counter(row.status for row in rows), max(0, planned - len(rows))
+    seen, unplayed = Counter(row.status for row in rows), max(0, planned.trials - len(rows))
     trials = TrialCounts(len(rows) + unplayed, seen["ended"], seen["failed"], seen["cut"], unplayed)
-    tallies = tallies_of(rows, unplayed)
+    tallies = tallies_of(rows, unplayed, planned.each)
     ended = [row for row in rows if row.status == "ended"]
     n = len(ended) or 1
     by_model = _calls_by_model(ended)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.agents.evaluation.made_rows import made_row
 from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.evaluation.statistics import Interval, wilson
-from toolorchestra.agents.evaluation.summary import read_planned, summarise, unknown_note
+from toolorchestra.agents.evaluation.summary import PlannedTrials, read_planned, summarise, unknown_note
 from toolorchestra.agents.evaluation.summary_tables import (
     as_markdown,
     as_text,
@@ -80,7 +80,7 @@ def test_judges_and_users_stand_apart() -> None:
 def test_what_is_not_known_makes_bounds_and_is_said() -> None:
     rows = [made_row(str(n)) for n in range(26)]
     rows += [made_row(f"f{n}", None) for n in range(4)] + [made_row(f"c{n}", None, status="cut") for n in range(3)]
-    summary = summarise(rows, {CELL: 40})
+    summary = summarise(rows, {CELL: PlannedTrials(40)})
     (figures,) = summary.policies
     assert figures.trials.unplayed == 7
     assert figures.trials.unknown == 14
@@ -103,10 +103,21 @@ def test_several_trials_of_a_task() -> None:
     assert {k: v.low for k, v in figures.pass_at.items()} == {1: 0.5, 2: pytest.approx(2 / 3)}
     plain = wilson(0.5, 6)
     assert figures.accuracy.interval.high > plain.high
-    (short,) = summarise(rows, {CELL: 10}).policies  # two more tasks of two trials each
+    (short,) = summarise(rows, {CELL: PlannedTrials(10)}).policies  # two more tasks of two trials each
     assert (short.trials.unplayed, short.pass_hat[2]) == (4, Interval(1 / 5, 3 / 5))
-    (lacking,) = summarise(rows[:-1], {CELL: 6}).policies
+    (lacking,) = summarise(rows[:-1], {CELL: PlannedTrials(6)}).policies
     assert (lacking.tasks, lacking.pass_hat[2].low) == (3, pytest.approx(1 / 3))
+
+
+def test_what_is_not_known_of_pass_k_is_its_bounds_where_the_later_trials_were_not_played() -> None:
+    rows = [made_row(task, 1.0, trial=k) for task in "ab" for k in (0, 1)]
+    (figures,) = summarise(rows, {CELL: PlannedTrials(8, each=4)}).policies
+    assert figures.pass_hat == {
+        1: Interval(0.5, 1.0), 2: Interval(pytest.approx(1 / 6), 1.0), 3: Interval(0.0, 1.0), 4: Interval(0.0, 1.0)
+    }  # fmt: skip
+    (more,) = summarise(rows[:2], {CELL: PlannedTrials(8, each=4)}).policies  # another task of four trials
+    assert more.pass_hat[2] == Interval(pytest.approx(1 / 12), 1.0)
+    assert summarise([], {CELL: PlannedTrials(8, each=4)}).policies[0].pass_hat[4] == Interval(0.0, 1.0)
 
 
 def test_a_trial_played_again_counts_once() -> None:
@@ -120,7 +131,7 @@ def test_groups_of_every_kind() -> None:
         made_row("b", 0.0, groups={"subject": "logic", "level": "1"}),
         made_row("c", None, groups={"subject": "chemistry", "level": "1"}),
     ]
-    summary = summarise(rows, {CELL: 5})
+    summary = summarise(rows, {CELL: PlannedTrials(5)})
     found = {figures.group: figures for figures in summary.groups}
     assert list(found) == ["level: 1", "level: 2", "subject: chemistry", "subject: logic"]
     assert found["subject: logic"].accuracy.value == 0.5
@@ -166,7 +177,10 @@ def test_the_preference_score_by_hand() -> None:
 def test_what_was_planned_is_read_from_the_manifest(tmp_path: Path) -> None:
     assert read_planned(tmp_path) is None
     (tmp_path / "manifest.json").write_text(json.dumps({"planned": [[*CELL, 12]]}))
-    assert read_planned(tmp_path) == {CELL: 12}
+    assert read_planned(tmp_path) == {CELL: PlannedTrials(12)}
+    tasks = {"HLE-v0 test": ["a", "b", "c"]}
+    (tmp_path / "manifest.json").write_text(json.dumps({"planned": [[*CELL, 12]], "tasks": tasks}))
+    assert read_planned(tmp_path) == {CELL: PlannedTrials(12, each=4)}
     (tmp_path / "manifest.json").write_text(json.dumps({"seed": 1}))
     assert read_planned(tmp_path) is None
     for broken, says in (
@@ -202,7 +216,7 @@ def test_any_rows_make_strict_json_and_their_order_does_not_matter(
     once = {row.key: row for row in rows}.values()
     shuffled = list(once)
     chance.shuffle(shuffled)
-    made = [summarise(some, {CELL: planned}) for some in (once, shuffled)]
+    made = [summarise(some, {CELL: PlannedTrials(planned)}) for some in (once, shuffled)]
     json.dumps(made[0].to_json(), allow_nan=False)
     first, second = (one.policies[0] for one in made)
     assert first.trials.planned == max(planned, len(once))
@@ -226,7 +240,7 @@ def rows() -> list[EvaluationRow]:
 
 
 def test_the_text_fits_a_terminal_of_120_columns() -> None:
-    said = as_text(summarise(rows(), {("HLE-v0", "test", "oracle"): 80}))
+    said = as_text(summarise(rows(), {("HLE-v0", "test", "oracle"): PlannedTrials(80)}))
     assert max(map(len, said.splitlines())) <= 120
     assert "HLE-v0 test" in said
     assert "pass^2" in said
