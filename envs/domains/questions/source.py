@@ -177,9 +177,10 @@ class QaSource:
         name, _, rest = task_id.partition("/")
         split, _, number = rest.partition("/")
         if self.rows is not None:
-            if name != self.name or split not in self.splits or number not in self.rows.of(split):
+            found = self.rows.loaded.questions.get(number)
+            if name != self.name or found is None or split not in (datasets.ALL, split_of(found.text)):
                 raise ConfigError(f"no task {task_id!r} in {self.rows.loaded.where}; ids are {self.name}/SPLIT/ROW-ID")
-            return self.rows.loaded.questions[number]
+            return found
         if name != self.name or split not in self.splits or not number.isdecimal() or int(number) >= TASKS_PER_SPLIT:
             form = f"{self.name}/SPLIT/N with SPLIT of {', '.join(self.splits)} and N from 0 to {TASKS_PER_SPLIT - 1}"
             raise ConfigError(f"no task {task_id!r}; ids are {form}")

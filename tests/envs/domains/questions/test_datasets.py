@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import timeit
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -217,8 +218,20 @@ def test_the_splits_share_no_question_and_all_has_every_one(tmp_path: Path) -> N
     assert sorted(rows) == sorted(row["id"] for row in ROWS)
     assert len(source.ids("all")) == 60
     assert source.name == "frames"
-    with pytest.raises(ConfigError, match="no task 'frames/train/zz'"):
-        source.question("frames/train/zz")
+    (elsewhere,) = parts[2][:1]
+    for unknown in ("frames/train/zz", elsewhere.replace("/test/", "/train/"), "frames/none/q1", "other/all/q1"):
+        with pytest.raises(ConfigError, match=f"no task '{unknown}'"):
+            source.question(unknown)
+
+
+def test_a_question_of_a_large_set_is_found_as_fast_as_of_a_small_one(tmp_path: Path) -> None:
+    rows = [{"id": f"row-{i:04}", "question": f"What is {i}?", "answer": str(i)} for i in range(4000)]
+    source = FramesSource(backends=Backing(read(index="embedded")), dataset=written(tmp_path / "a.jsonl", rows))
+    first, last = (
+        min(timeit.repeat(lambda task=task: source.question(f"frames/all/{task}"), number=1, repeat=30))
+        for task in ("row-0000", "row-3999")
+    )
+    assert last < 5 * first
 
 
 def test_real_questions_want_a_real_index(tmp_path: Path) -> None:
