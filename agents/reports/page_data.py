@@ -212,7 +212,7 @@ def _broken_note(path: Path, numbers: list[int]) -> list[str]:
 
 def recorded_row(line: Mapping[str, Any], seen: Counter[tuple[str, ...]]) -> EvaluationRow:
     """The row of a line of RecordTrajectories. `seen` counts the episodes of each task, which makes them its trials."""
-    if missing := [name for name in NEEDED if name not in line]:
+    if missing := [name for name in NEEDED if name not in line and name != "messages"]:  # a service may keep none
         raise ValueError(f"no {', '.join(missing)}")
     task, totals, charges = line.get("task") or {}, line["totals"], list(line["charges"])
     env, split, policy, name, trial = _key(line) or _named(line, task, seen)
@@ -257,7 +257,9 @@ def _status(line: Mapping[str, Any]) -> tuple[Status, str]:
     if failed := line.get("failed"):
         said = failed.get("error") or failed.get("message") or json.dumps(failed)
         return "failed", f"{failed.get('where', '')}: {said}".removeprefix(": ").splitlines()[0]
-    return ("ended", "") if line["outcome"] is not None else ("failed", "it ended without an outcome")
+    if line["outcome"] is None:
+        return "failed", "it ended without an outcome"
+    return ("ended", "") if line["outcome"]["value"] is not None else ("failed", "nobody knows what is right")
 
 
 # -- plays that were set aside, as their trials were played again: in no figure, and paid for --------------------------

@@ -130,6 +130,18 @@ def test_an_episode_that_failed_says_where(tmp_path: Path) -> None:
     assert (index["trials"][0]["status"], index["trials"][0]["failure"]) == ("failed", "grade: KeyError: 'x'")
 
 
+def test_an_episode_of_which_nobody_knows_what_is_right_is_shown_without_texts_too(tmp_path: Path) -> None:
+    path = record(tmp_path / "one.jsonl", "HLE-v0", "oracle", [1])
+    (line,) = read_trajectories(path)
+    del line["messages"]
+    path.write_text(json.dumps({**line, "outcome": {"value": None, "evidence": {"answer": "42"}}}) + "\n")
+    (index,) = parts(write_page(path).file, "index")
+    (trial,) = index["trials"]
+    assert (trial["status"], trial["failure"]) == ("failed", "nobody knows what is right")
+    assert "right" not in trial
+    assert trial["evidence"] == {"answer": "42"}
+
+
 def test_torn_lines_are_counted_and_the_rest_is_shown(run: Path, tmp_path: Path) -> None:
     place = copied(run, tmp_path / "torn", lambda line: None)
     lines = (place / TRAJECTORIES).read_bytes().splitlines(keepends=True)
