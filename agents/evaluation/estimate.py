@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -67,20 +68,28 @@ def estimated(contest: Contest, like: Sequence[Path], at_once: int, *, learns: b
         if not ended:
             raise ConfigError(f"{named} has no trial of {contest.policy} on {contest.env} that ended; name another run")
         return _summed(name, contest, f"{len(ended)} trials of {named}", ended, ended, at_once)
-    source, settings = contest.made.source, contest.made.settings
-    if not isinstance(source, QaSource) or source.dataset is not None:  # simulated experts know no answer
+    source, settings = _simulated(contest.made.source), contest.made.settings
+    if source is None:
         raise ConfigError(
             f"nothing says what {name} costs; play a few of its tasks first, and name the folder of that run in like",
             command_line="--tasks 5 --out FOLDER, and then --estimate FOLDER",
         )
     at_its_prices = replace(settings, spend_cap=None, prices=contest.made.sheet)
-    simulated = EpisodeFactory(type(source)(source.tools), at_its_prices, {})
+    simulated = EpisodeFactory(source, at_its_prices, {})
     ruled = (contest.policy in NAMES or contest.policy.startswith(ALWAYS)) and not playable(contest.policy, simulated)
     who = (contest.policy,) if ruled and not learns else (LOW, HIGH)
     asked, sampled = not ruled or unreal(contest.made), contest.trials[:SAMPLED_TASKS]
     plays = [asyncio.run(_plays(simulated, one, contest, sampled, asked=asked)) for one in who]
     basis = f"simulated plays of {len(sampled)} of its tasks, by {' and by '.join(who)}"
     return _summed(name, contest, basis, plays[0], plays[-1], at_once)
+
+
+def _simulated(source: object) -> QaSource | None:
+    """The same source over simulated experts; None where they know no answer, or have no row for a model."""
+    if isinstance(source, QaSource) and source.dataset is None:
+        with suppress(ConfigError):
+            return replace(source, backends=None)
+    return None
 
 
 async def _plays(
@@ -132,7 +141,8 @@ def _range(low: Sequence[float], high: Sequence[float], count: int) -> tuple[flo
     """Give from, likely and to, of so many trials: where both are one sample, where their sum is with 95 %."""
     likely = fmean([*low, *high])
     if low != high:
-        return count * fmean(low), count * likely, count * fmean(high)
+        least, most = sorted((fmean(low), fmean(high)))  # the cheaper player may be the slower
+        return count * least, count * likely, count * most
     squares = sum((value - likely) ** 2 for value in low) / max(1, len(low) - 1)
     reach = Z * math.sqrt(squares * (1 / len(low) + 1 / count))
     return count * max(0.0, likely - reach), count * likely, count * (likely + reach)

@@ -23,9 +23,11 @@ import toolorchestra as to
 from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of
 from tests.command_line import TOOLORCHESTRA
 from tests.command_line import toolorchestra as command
+from tests.paths import REPOSITORY
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.two_texts import raises
 from toolorchestra.agents.commands import evaluate
+from toolorchestra.agents.evaluation.estimate import _range
 from toolorchestra.agents.evaluation.rescoring import rescore
 from toolorchestra.agents.evaluation.rows import (
     LEARNT,
@@ -403,6 +405,24 @@ def test_an_estimate_is_of_the_policy_that_is_to_play(capsys: pytest.CaptureFixt
     assert evaluate.main(words) == 0
     (spent,) = re.findall(r"^([\d.]+) \$ for the trials", capsys.readouterr().out, re.M)
     assert low < float(spent) < high
+
+
+def test_an_estimate_plays_with_the_experts_and_the_rows_that_were_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = REPOSITORY / "docs" / "examples" / "house"
+    house = [f"{name}={place / name}.json" for name in ("tools", "prices", "experts")]
+    own = ["--tasks", "2", "--policy", "random", "--estimate"]
+    assert evaluate.main(["--env", "FRAMES-v0", *house, *own]) == 0
+    (tmp_path / "b.toml").write_text('[endpoints.here]\nbase_url = "http://127.0.0.1:9"\n[models."*"]\n')
+    words = ["--env", "FRAMES-v0", *house[:2], *own, "--backends", str(tmp_path / "b.toml")]
+    capsys.readouterr()
+    assert evaluate.main(words) == 2
+    assert "nothing says what FRAMES-v0 test random costs" in capsys.readouterr().err
+    rows = "".join(f"t{n},{model},{n % 2},0.01\n" for n in range(40) for model in ("a", "b"))
+    (tmp_path / "o.csv").write_text(f"task,model,success,usd\n{rows}")
+    assert evaluate.main(["--env", "Recorded-v0", f"rows={tmp_path / 'o.csv'}", *own]) == 0
+    assert _range([3.0], [1.0], 10) == (10.0, 20.0, 30.0)
 
 
 def test_an_estimate_by_an_earlier_run_is_what_that_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
