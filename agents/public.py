@@ -53,7 +53,8 @@ def evaluate(
     gym.make. `out` keeps the run as a folder, with its page; the same call with resume=True goes on with it.
     """
     from toolorchestra.agents.commands.evaluate import evaluated
-    from toolorchestra.agents.commands.evaluation_setup import PAPER, EvaluateOptions, source_takes
+    from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions, source_takes
+    from toolorchestra.agents.configuration.environment_options import PAPER
     from toolorchestra.envs.factory import EnvSettings, check
 
     own = {field.name for field in fields(EvaluateOptions)}

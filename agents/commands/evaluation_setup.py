@@ -15,7 +15,14 @@ import tyro
 
 from toolorchestra.agents.commands.console import check_counts, check_spend_cap, say
 from toolorchestra.agents.configuration.config import EnvMix
-from toolorchestra.agents.configuration.environment_options import ChosenEnv, arguments, chosen_envs, pairs, value
+from toolorchestra.agents.configuration.environment_options import (
+    PAPER,
+    ChosenEnv,
+    arguments,
+    chosen_envs,
+    pairs,
+    value,
+)
 from toolorchestra.agents.configuration.environments import as_trained, difference, option, short_id
 from toolorchestra.agents.evaluation.paper_tables import BENCHMARKS
 from toolorchestra.agents.evaluation.runs import Contest
@@ -86,7 +93,6 @@ def learns_from(policy: str, env_id: str) -> bool:
 BACKEND_WORDS = ("index", "web", "sandbox", "judge", "record", "replay", "cache", "unsafe_exec")
 """What `--backends` takes beside a file."""
 TAPES = ("record", "replay", "cache")
-PAPER = "paper"
 SANDBOXES = ("arithmetic", "landlock", "e2b")
 FILE = "file"
 

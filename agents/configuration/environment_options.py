@@ -10,6 +10,9 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.registration import full_id
 
+PAPER = "paper"
+"""The name, in place of an id, of the paper's benchmarks in its settings."""
+
 
 @dataclass(frozen=True)
 class ChosenEnv:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.configuration.environment_options import ChosenEnv, chosen_envs
+from toolorchestra.agents.configuration.environment_options import PAPER, ChosenEnv, arguments, chosen_envs
 from toolorchestra.agents.evaluation.rows import Cell, grouped
 from toolorchestra.agents.evaluation.run_files import PlayedRow, RunFiles, model_of
 from toolorchestra.agents.evaluation.statistics import TaskTally, pass_hat, pass_rates
@@ -72,8 +72,7 @@ def tau2_results(run: RunFiles) -> list[Tau2ResultsFile]:
 
 
 def _file(run: RunFiles, cell: Cell, domain: str, some: Sequence[PlayedRow]) -> Tau2ResultsFile:
-    arguments = _arguments(run, domain)
-    release = _release(arguments, some)
+    release = _release(_arguments(run, domain), some)
     rows, known = release.tasks(folder_of(domain)), [one for one in some if one.row.right is not None]
     own = {**{public_id(task_id): task_id for task_id in rows}, **{task_id: task_id for task_id in rows}}
     wanted = {own[one.row.task.partition("/")[2].partition("@")[0]] for one in some}
@@ -107,9 +106,12 @@ def _user(run: RunFiles, one: PlayedRow) -> Mapping[str, Any]:
 def _arguments(run: RunFiles, domain: str) -> Mapping[str, Any]:
     """What gym.make was given for this domain, as far as the manifest says."""
     asked = run.manifest.get("asked", {})
-    chosen = [one for one in chosen_envs(asked.get("env", ()), asked.get("set", ())) if one.env_id == TAU2_ID]
-    fitting = [one for one in chosen if one.arguments.get("domain", _DOMAIN) in (domain, "all")]
-    return (fitting or chosen or [ChosenEnv(TAU2_ID, {})])[0].arguments
+    preset = [words for words in asked.get("env", ()) if words[:1] == [PAPER]]
+    own = [words for words in asked.get("env", ()) if words not in preset]
+    of_all = {"domain": "all", **arguments(f"--env {PAPER}", preset[-1][1:])} if preset else {}
+    chosen = [one for one in chosen_envs(own, asked.get("set", ())) if one.env_id == TAU2_ID]
+    made = [{**of_all, **one.arguments} for one in chosen or [ChosenEnv(TAU2_ID, {})]]
+    return next((one for one in made if one.get("domain", _DOMAIN) in (domain, "all")), made[0])
 
 
 def _release(arguments: Mapping[str, Any], some: Sequence[PlayedRow]) -> Release:

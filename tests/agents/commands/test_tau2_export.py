@@ -151,6 +151,21 @@ def test_what_the_checker_would_refuse_is_said(tmp_path: Path, capsys: Capture) 
     assert "❌ Trial count validation" in refused
 
 
+@needs_package
+def test_a_run_of_the_papers_benchmarks_is_exported_as_one_of_its_domains(tmp_path: Path) -> None:
+    run = played(tmp_path / "run", "gold", "domain=mock", "user=scripted", tasks=1)
+    (alone,) = written(run, tmp_path / "alone")
+    manifest = json.loads((run / "manifest.json").read_text())
+    for number, env in enumerate((
+        [["paper", "user=scripted"]],
+        [["Tau2-v0", "user=scripted"], ["paper", "user=llm", "max_turns=9"], ["HLE-v0"]],
+    )):  # fmt: skip
+        manifest["asked"]["env"] = env
+        (run / "manifest.json").write_text(json.dumps(manifest))
+        (file,) = written(run, tmp_path / str(number))
+        assert file.read_text() == alone.read_text()
+
+
 def test_a_submission_is_of_one_policy() -> None:
     files: Any = [SimpleNamespace(cell=("Tau2-v0", "base", policy)) for policy in ("gold", "failing")]
     said = r"the run has gold, failing: name one, RunFiles\.read\(folder, policy=NAME\)$"
