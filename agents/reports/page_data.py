@@ -7,6 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -118,7 +119,15 @@ def read_evaluations(paths: Sequence[Path]) -> ShownRun:
     if not unreal:
         notes += [f"{name}: {simulated_in(one)}" for name, one in told.items() if one and one.get("simulated") is True]
     title = ", ".join(run.title for run in runs)
-    return _with_preferences(ShownRun(title, tuple(trials), {"simulated": unreal, **told}, tuple(notes)))
+    manifest = {**told, "simulated": unreal, "planned": [plan for run in runs for plan in _planned(run)]}
+    return _with_preferences(ShownRun(title, tuple(trials), manifest, tuple(notes)))
+
+
+def _planned(run: ShownRun) -> list[list[Any]]:
+    """What the run has planned, as its manifest says it, with each policy as it is named beside other runs."""
+    with suppress(*UNREADABLE):
+        return [[env, split, f"{policy}, {run.title}", n] for env, split, policy, n in run.manifest["planned"]]
+    return []
 
 
 def read_recording(path: Path) -> ShownRun:

@@ -29,6 +29,7 @@ from toolorchestra.agents.evaluation.rows import (
 )
 from toolorchestra.agents.reports import page
 from toolorchestra.agents.reports.page import page_file, write_page
+from toolorchestra.agents.reports.page_data import read_evaluations
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.wrappers import read_trajectories
 
@@ -140,6 +141,18 @@ def test_an_episode_of_which_nobody_knows_what_is_right_is_shown_without_texts_t
     assert (trial["status"], trial["failure"]) == ("failed", "nobody knows what is right")
     assert "right" not in trial
     assert trial["evidence"] == {"answer": "42"}
+
+
+def test_a_page_of_several_runs_knows_what_each_has_planned_and_that_all_are_simulated(tmp_path: Path) -> None:
+    for name in ("simulated", "planned"):
+        told = {"simulated": True, "planned": [["HLE-v0", "test", "cheap", 10]]}
+        (write_run(tmp_path / name, [made_row("1")]) / MANIFEST).write_text(json.dumps(told))
+    write_run(tmp_path / "none", [made_row("1")])
+    shown = read_evaluations([tmp_path / name for name in ("simulated", "planned")]).manifest
+    assert shown["simulated"] is True
+    assert shown["planned"] == [["HLE-v0", "test", f"cheap, {name}", 10] for name in ("simulated", "planned")]
+    some = read_evaluations([tmp_path / name for name in ("none", "planned")]).manifest
+    assert (some["simulated"], len(some["planned"])) == (False, 1)
 
 
 def test_torn_lines_are_counted_and_the_rest_is_shown(run: Path, tmp_path: Path) -> None:
