@@ -73,30 +73,36 @@ def train(
 def _reinforce(run: TrainingRun) -> None:
     """All steps that are left, or those until the run is to stop."""
     config = run.config
-    if not run.stopping and _evaluate_where_due(run) and run.step:
-        run.save()
+    _evaluate_where_due(run)
     if run.ahead:
         run.ahead.publish(run.step)
     progress, stopping = Progress(config.steps, run.step), run.stopping
     while run.step < config.steps and not stopping:
         line = take_step(run)
         run.step += 1
-        last = run.step == config.steps
-        _evaluate_where_due(run)
-        stopping = run.stopping  # looked at once: a step that is the last one is saved
-        if run.step % config.save_every == 0 or last or stopping or run.best_step == run.step:
-            run.save()
+        last, stopping = run.step == config.steps, run.stopping  # looked at once: the last step is saved
+        if run.step % config.save_every == 0 or last or stopping or _due(run):
+            run.save()  # before the evaluation, which takes long and may break
+        stopping = _evaluate_where_due(run) or stopping
         progress.show(run.step, line, always=last)
 
 
-def _evaluate_where_due(run: TrainingRun) -> bool:
-    """Evaluate before the first step, after the last one and every so many, where that was not done: the spend cap may
-    have been used up in it."""
+def _due(run: TrainingRun) -> bool:
+    """Whether an evaluation is to be made: before the first step, after the last one and every so many, where that was
+    not done. A stop, a crash or the spend cap may have come first."""
     due = run.step % run.config.evaluate_every == 0 or run.step == run.config.steps
-    if due and run.evaluated != run.step:
-        evaluate(run)
-        return True
-    return False
+    return due and run.evaluated != run.step
+
+
+def _evaluate_where_due(run: TrainingRun) -> bool:
+    """Evaluate and save, unless the run is to stop: it does so when it goes on. Gives whether it was told to stop
+    meanwhile."""
+    if run.stopping or not _due(run):
+        return False
+    evaluate(run)
+    stopping = run.stopping
+    run.save()
+    return stopping
 
 
 def take_step(run: TrainingRun) -> str:

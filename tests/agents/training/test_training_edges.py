@@ -6,6 +6,8 @@ import json
 import re
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,43 @@ def test_a_run_in_another_thread_than_the_main_one_takes_no_signal(tmp_path: Pat
     assert made[0].step == 1
     assert not made[0].stopping
     assert checkpoint.latest(tmp_path / "checkpoints") == tmp_path / "checkpoints" / "step-000001"
+
+
+class Stopped(Moody):
+    """A SIGTERM comes in its second step, and its second evaluation breaks."""
+
+    steps = 0
+
+    def sync_seconds(self) -> float:
+        self.steps += 1
+        if self.steps == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return 0.0
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        with super().averaged():
+            yield
+        if self.evaluated == 1:
+            raise EngineLost("gone")
+
+
+def test_a_step_is_saved_before_it_is_evaluated_and_a_run_that_stops_evaluates_nothing(tmp_path: Path) -> None:
+    config = replace(UNEVEN, evaluate_every=2, save_every=9, evaluation_tasks=2, groups=1, rollouts=2)
+
+    def go_on(engine: Moody, *, resume: bool) -> tuple[Path | None, int]:
+        with pytest.raises(EngineLost) if resume else nullcontext():
+            train(config, tmp_path, engine, CHAT, resume=resume, say=str)  # type: ignore[arg-type]
+        newest = checkpoint.latest(tmp_path / "checkpoints")
+        assert newest is not None
+        return newest, checkpoint.read_state(newest)["evaluated"]
+
+    first, second = Stopped(), Stopped()
+    assert go_on(first, resume=False) == (tmp_path / "checkpoints" / "step-000002", 0)
+    assert first.evaluated == 0
+    second.steps = 2
+    assert go_on(second, resume=True) == (tmp_path / "checkpoints" / "step-000004", 2)
+    assert second.evaluated == 1
 
 
 class Away(Moody):
