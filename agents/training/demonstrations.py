@@ -33,11 +33,12 @@ from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.plan_values import PlanValues, TriedPlan, learnt, tried
 from toolorchestra.agents.training.workers import bound_to_parent, deaf_children
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.base.files import append_line
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.models.wire import tells_no_credit
 from toolorchestra.envs.money.journal import require_money
 
 FIRST_SEED = 2_000_000_011
@@ -197,6 +198,8 @@ def _told(
             policy = Follows(lambda _, plan=plan: plan)  # type: ignore[misc]
         stretches, episode = demonstrate(chat, factory, policy, seed)
         if episode.failure is not None:  # nor kept: a run that goes on tries it again
+            if episode.failure.setting or tells_no_credit(episode.failure.error):
+                raise Outage(f"{episode.failure.error}, while demonstrations were played")
             continue
         data += stretches
         if kept is not None:

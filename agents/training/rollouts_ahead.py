@@ -198,6 +198,8 @@ class RolloutsAhead:
         """Groups that were not taken, each with the step of the weights that were there when they were begun."""
         self._ended: dict[int, Group] = {}
         """Groups among them that have ended, in that order."""
+        self._taken: list[int] = []
+        """Groups of the step that is being learnt."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._broke: BaseException | None = None
         self._news = asyncio.Event()
@@ -206,9 +208,11 @@ class RolloutsAhead:
     # -- the trainer's side ------------------------------------------------------------------------------------------
 
     def publish(self, step: int) -> float:
-        """Go on with the weights of now, which are of that step. Gives the seconds until the turns that were under way
-        had ended and the sampler had the weights."""
+        """Go on with the weights of now, which are of that step; what was taken for the one before is learnt. Gives
+        the seconds until the turns that were under way had ended and the sampler had the weights."""
         began = time.monotonic()
+        while self._taken:
+            self.numbers.take(self._taken.pop())
         self._thread.wait(self._gate.close())
         samples = self._engine.publish()
         if self._rollouts is None:
@@ -217,14 +221,13 @@ class RolloutsAhead:
         return time.monotonic() - began
 
     def take(self, step: int) -> TakenGroups:
-        """The groups that this step learns from, waiting until there are enough. Where the spend cap is used up none
-        counts as taken."""
+        """The groups that this step learns from, waiting until there are enough. They count as taken once publish()
+        follows: a step that ends the run is taken again when it goes on."""
         began = time.monotonic()
         played = self._thread.wait(self._take(step))
         waited = time.monotonic() - began
         require_money()
-        for number in played:
-            self.numbers.take(number)
+        self._taken = list(played)
         groups = list(played.values())
         return TakenGroups(groups, {**_ages(groups, step), "waited": waited, "groups_taken": list(played)})
 

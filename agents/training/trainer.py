@@ -17,7 +17,7 @@ from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.environments import chosen_tasks, seed_of
-from toolorchestra.agents.engines.base import Datum, Engine, EngineLost
+from toolorchestra.agents.engines.base import Datum, Engine, EngineLost, TrainingFailed
 from toolorchestra.agents.engines.machine import this_machine
 from toolorchestra.agents.evaluation.heldout import POLICY, baseline_measures
 from toolorchestra.agents.rollouts.grpo import Group, training_batch
@@ -29,7 +29,7 @@ from toolorchestra.agents.training.sessions import opening
 from toolorchestra.agents.training.step_log import StepTimes, log_evaluation, log_step
 from toolorchestra.agents.training.training_run import Say, TrainingRun, open_run, rollout_params, stops_after_the_step
 from toolorchestra.agents.training.warmstart import warm_start
-from toolorchestra.envs.base.errors import SpendCapReached
+from toolorchestra.envs.base.errors import Outage, SpendCapReached, WrongSetting
 from toolorchestra.envs.money.journal import require_money
 
 MOST_MOVED = 0.02
@@ -37,6 +37,8 @@ MOST_MOVED = 0.02
 token. Runs that learn seldom pass it; in runs that unlearnt their grammar it was passed by far, before all else."""
 MOST_UNSAMPLED = 3
 """Steps in a row of which the sampler broke off every rollout; then the run ends. One may come back after fewer."""
+MOST_FAILED = 0.9
+"""Share of a step's rollouts that may fail while experts are away, where nothing can be learnt from the others."""
 SLOWER, FASTER = 0.5, 1.03
 """Factors of the pace, for a step that moved the policy too far and for an optimiser step that did not."""
 
@@ -62,8 +64,9 @@ def train(
             if run.warm:
                 try:
                     _reinforce(run)
-                except SpendCapReached:
-                    run.save()
+                except (SpendCapReached, TrainingFailed, Outage):
+                    if run.whole and not run.engine.lost():
+                        run.save()
                     raise
         unfinished.pop_all()  # the report goes on with them
     run.log.close()
@@ -79,7 +82,7 @@ def _reinforce(run: TrainingRun) -> None:
     progress, stopping = Progress(config.steps, run.step), run.stopping
     while run.step < config.steps and not stopping:
         line = take_step(run)
-        run.step += 1
+        run.step, run.whole = run.step + 1, True
         last, stopping = run.step == config.steps, run.stopping  # looked at once: the last step is saved
         if run.step % config.save_every == 0 or last or stopping or _due(run):
             run.save()  # before the evaluation, which takes long and may break
@@ -113,6 +116,7 @@ def take_step(run: TrainingRun) -> str:
     require_money()
     batch = training_batch(taken.groups, run.algorithm)
     run.unsampled = 0 if batch.data else _unsampled(run, taken.groups)
+    run.whole = False
     learned = _learn(run, batch.data)
     if not batch.data:
         run.skipped += 1
@@ -125,8 +129,18 @@ def take_step(run: TrainingRun) -> str:
 
 def _unsampled(run: TrainingRun, groups: Sequence[Group]) -> int:
     """How many steps in a row the sampler has broken off every rollout of, with this one. After a few the run ends:
-    nothing is learnt, so no weights are handed out, which else would find out that it is away."""
+    nothing is learnt, so no weights are handed out, which else would find out that it is away. It ends at once where
+    hardly a rollout is left because experts are away or refuse: the next steps would learn nothing either."""
     rollouts = [one for group in groups for one in group.trajectories]
+    failed = [one for one in rollouts if one.measure.failed]
+    away = [one.failure["error"] for one in failed if one.failure and one.truncated_by != OUTAGE]
+    away = [error for error in away if error.startswith((Outage.__name__, WrongSetting.__name__))]
+    if away and len(failed) > MOST_FAILED * len(rollouts):
+        raise Outage(
+            f"{len(failed)} of {len(rollouts)} rollouts of a step failed, the first of these by {away[0]}; the step is "
+            "not taken. See to the models and tools, and go on with resume=True",
+            command_line="--resume",
+        )
     if any(one.truncated_by != OUTAGE for one in rollouts):
         return 0
     if run.unsampled + 1 == MOST_UNSAMPLED:

@@ -73,6 +73,8 @@ class TrainingRun:
     """Steps without one usable group."""
     unsampled: int = 0
     """Steps in a row of which the sampler broke off every rollout."""
+    whole: bool = True
+    """Whether the weights are those of the step: false while one is learnt, until it counts."""
     stopping: bool = False
     """Whether the run is to stop after the step it is in."""
     ends_at_once: bool = False

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from tests.agents.evaluation.test_heldout import CHAT
+from tests.agents.evaluation.test_heldout import CHAT, HLE, SAME
 from tests.agents.reports.test_training_report import UNEVEN, Moody
 from tests.agents.rollouts.test_chat import QWEN3_LIKE, chat_with
 from tests.agents.training.test_trainer import COLD, run
 from tests.agents.training.trained_models import TOY
+from tests.support.loopback import Loopback, ServerReply
 from tests.two_texts import raises
-from toolorchestra.agents.configuration.config import ModelConfig, WarmStart
+from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, WarmStart
 from toolorchestra.agents.engines import pretrained
 from toolorchestra.agents.engines.base import EngineLost, Sample
 from toolorchestra.agents.engines.pretrained import times_float32
@@ -34,6 +35,7 @@ from toolorchestra.agents.training.rollouts_ahead import TakenGroups
 from toolorchestra.agents.training.step_log import Choices, StepTimes, choices, log_step, rewriting, warnings
 from toolorchestra.agents.training.trainer import _unsampled, collect_groups, train
 from toolorchestra.agents.training.training_run import TrainingRun, claimed, open_run
+from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.base.preference import Preference
 
@@ -157,6 +159,17 @@ def test_a_step_is_saved_before_it_is_evaluated_and_a_run_that_stops_evaluates_n
     assert second.evaluated == 1
 
 
+class Asking(Moody):
+    """Asks an expert in each episode."""
+
+    async def sample(self, *_: object) -> Sample:
+        said = CHAT.encode(render_call("answer", {"model": "answer-1"}))
+        return Sample([*said, CHAT.stop], [0.0] * (len(said) + 1), True)
+
+    def publish(self) -> Moody:
+        return self
+
+
 class Away(Moody):
     """A sampler that is away."""
 
@@ -177,16 +190,43 @@ def test_a_run_whose_sampler_is_away_ends_and_knows_nothing_of_its_weights(tmp_p
     assert found is None or checkpoint.read_state(found)["best_step"] == -1
 
 
-def test_a_run_whose_experts_are_away_goes_on(tmp_path: Path) -> None:
-    """Or whose episodes run into their deadline: it is not the sampler that is gone."""
+def test_a_run_whose_episodes_run_into_their_deadline_goes_on(tmp_path: Path) -> None:
+    """Or whose world is broken: neither the sampler nor an expert is gone."""
     made = open_run(UNEVEN, tmp_path, Moody(), CHAT, resume=False, say=lambda _: None)  # type: ignore[arg-type]
     made.unsampled = 2
     failed = rollout(measure=Measure(0.0, 0.0, 0.0, {}, failed=True))
+    broken = replace(failed, failure={"where": "grade", "error": "KeyError: 'answer'"})
     away = replace(failed, truncated_by=OUTAGE)
-    assert _unsampled(made, [Group([failed, failed])]) == 0
+    assert _unsampled(made, [Group([failed, broken])]) == 0
     assert _unsampled(made, [Group([away, away]), Group([away, failed])]) == 0
     with pytest.raises(EngineLost):
         _unsampled(made, [Group([away, away])])
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_step_whose_experts_are_away_is_not_taken(tmp_path: Path, staleness: int) -> None:
+    """The run ends, and goes on with the same tasks."""
+    models = '[endpoints.here]\nbase_url = "{}"\n[models."*"]\nprice = {{free = "own"}}\n'
+    with Loopback(lambda _: ServerReply("", status=402)) as server:
+        (tmp_path / "b.toml").write_text(models.format(server.base_url))
+        arguments = {**SAME, "max_turns": 1, "vary": (), "backends": str(tmp_path / "b.toml")}
+        config = replace(
+            UNEVEN,
+            environments=(EnvMix(HLE, 1.0, arguments),),
+            groups=1,
+            rollouts=2,
+            evaluation_tasks=1,
+            baselines=(),
+            max_staleness=staleness,
+        )
+        away = r"^2 of 2 rollouts of a step failed, the first of these by Outage: .* no credit left .* resume=True$"
+        for resume in (False, True):
+            with raises(Outage, away, "--resume"):
+                train(config, tmp_path, Asking(), CHAT, resume=resume, say=str)  # type: ignore[arg-type]
+            newest = checkpoint.latest(tmp_path / "checkpoints")
+            assert newest == tmp_path / "checkpoints" / "step-000000"
+            state = checkpoint.read_state(newest)
+            assert state.get("groups") == ({"taken_below": 0, "taken": []} if staleness else None)
 
 
 def test_a_progress_line_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:
