@@ -26,7 +26,7 @@ from toolorchestra.agents.rollouts.grpo import (
     teaches,
     training_batch,
 )
-from toolorchestra.agents.rollouts.rollout import OUTAGE, Chat, RolloutParams, Rollouts
+from toolorchestra.agents.rollouts.rollout import OUTAGE, Chat, RolloutParams, Rollouts, siblings
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
 from toolorchestra.envs.runtime.invoke import Gates
 
@@ -82,7 +82,8 @@ class ToolOrchestraGenerator(GeneratorInterface):  # type: ignore[misc]
         rollouts = self._rollouts(turns)
         learning = met is None or met.training_phase == "train"
         fixed = self._baselines(rows, ids) if learning and self.settings.baselines else {}
-        played = await asyncio.gather(*(self._play(rollouts, turns, row) for row in rows))
+        numbered = [(row, which.repetition_id) for row, which in zip(rows, ids, strict=True)]
+        played = await asyncio.gather(*(self._play(rollouts, turns, *one) for one in numbered))
         if played and all(one.trajectory.truncated_by == OUTAGE for one in played):
             heard = (played[0].trajectory.failure or {}).get("error")
             raise Outage(f"none of {len(played)} rollouts could be sampled; the first heard: {heard}")
@@ -91,13 +92,13 @@ class ToolOrchestraGenerator(GeneratorInterface):  # type: ignore[misc]
         ]
         return batch_of(told, ids, self.form, self.chat.stop, scored=turns.scored)
 
-    async def _play(self, rollouts: Rollouts, turns: SkyrlTurns, row: Row) -> Played:
+    async def _play(self, rollouts: Rollouts, turns: SkyrlTurns, row: Row, number: int) -> Played:
         self._count += 1
         name = f"toolorchestra-{id(self):x}-{self._count}"
         async with self._places:
             started = time.monotonic()
             try:
-                job = job_of_row(row)
+                *_, job = siblings(job_of_row(row), number + 1)  # its own draws
                 made = await rollouts.play(job, name)
                 check_same_preference(row, made.preference)
             except (ConfigError, SpendCapReached):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -66,7 +67,11 @@ class TrlRollouts:
             raise ConfigError(f"trl is not installed: {install('trl')}")
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, list[Any]]:
-        plays = [SampledEpisode(self._started(prompt), trainer.max_completion_length) for prompt in prompts]
+        started, most, played = list[Episode](), trainer.max_completion_length, Counter[str]()
+        for prompt in prompts:
+            started.append(self._started(prompt, luck=played[prompt]))
+            played[prompt] += 1
+        plays = [SampledEpisode(episode, most) for episode in started]
         longest = getattr(trainer.model.config, "max_position_embeddings", 2**31)
         _wait(begin(play.episode, BackgroundLoop.shared().gates) for play in plays)
         while playing := [play for play in plays if play.reads(self.chat, longest)]:
@@ -89,7 +94,8 @@ class TrlRollouts:
             raise Outage(f"{MOST_UNPLAYED} batches in a row have no result to learn from; the last one's first {heard}")
         return {name: [row[name] for row in rows] for name in rows[0]}
 
-    def _started(self, prompt: str) -> Episode:
+    def _started(self, prompt: str, luck: int = 0) -> Episode:
+        """The episode of a prompt. Those of equal prompts, siblings of a group, have each their own luck."""
         try:
             env_id, options, arguments, seed = map(
                 json.loads(prompt).__getitem__, ("id", "options", "arguments", "seed")
@@ -99,6 +105,7 @@ class TrlRollouts:
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
         made = factory(**{**spec_of(env_id).kwargs, **self.arguments, **given})
         made.require_money()
+        options = {"luck": luck, **(options or {})} if luck else options
         return made.reset(np_random(seed)[0], options).episode
 
 

@@ -174,9 +174,11 @@ def test_bills_are_those_of_the_same_turns_without_it(tiny: Tiny) -> None:
     made = trainer(tiny)
     given, _ = batch_input(made)
     output = asyncio.run(made.generator.generate(given))
-    for row, one, told in zip(given["env_extras"], output[PLAYED], output["env_metrics"], strict=True):
+    everything = given["env_extras"], given["trajectory_ids"], output[PLAYED], output["env_metrics"]
+    for row, which, one, told in zip(*everything, strict=True):
         arguments = {**spec_of(row["gym_id"]).kwargs, **json.loads(row["arguments"])}
-        episode = factory(**arguments).start(row["seed"], {"task_id": row["task_id"]}).episode
+        options = {"task_id": row["task_id"], "luck": which.repetition_id}
+        episode = factory(**arguments).start(row["seed"], options).episode
         for message in one.trajectory.messages:
             if message["role"] == "assistant":
                 moved: Any = episode.act(message["content"])

@@ -129,6 +129,18 @@ def test_the_same_seeds_and_actions_give_the_same_rewards_and_bills(
         check_bill(task["prompt"], row, chat)
 
 
+def test_siblings_have_each_their_own_luck(chat: Chat) -> None:
+    """Their prompts and prices are the same, what is drawn is not; played again, all is the same."""
+    rows = task_rows("HLE-v0", [3, 4], **BRIEF) * 3
+    ask = [render_call("answer", {"model": "answer-1"})]
+    first, again = (columns(TrlRollouts(chat), rows, Scripted(chat, lambda p: ask * len(p))) for _ in range(2))
+    assert first == again
+    for one in (0, 1):
+        assert len({json.dumps(row["bill"]) for row in first[one::2]}) == 3
+        assert len({json.dumps([row["prompt_ids"], row["keys"]]) for row in first[one::2]}) == 1
+    check_bill(rows[1]["prompt"], first[1], chat)
+
+
 def trainer_of(chat: Chat, rows: list[dict[str, Any]], place: Path, **given: Any) -> Any:
     from datasets import Dataset
 
