@@ -41,7 +41,7 @@ from toolorchestra.agents.rollouts.grpo import (
     rewards_of,
     whole,
 )
-from toolorchestra.agents.rollouts.rollout import Chat, Job, Rollouts, measured
+from toolorchestra.agents.rollouts.rollout import Chat, Job, Rollouts, measured, opens
 from toolorchestra.envs.base.preference import Preference, kinds
 from toolorchestra.envs.env import play_turn
 from toolorchestra.envs.episode.episode import Episode
@@ -383,4 +383,9 @@ def baseline_measures(job: Job, names: Sequence[str], chat: Chat) -> list[Measur
 
 
 def _measured(job: Job, policy: Baseline, chat: Chat) -> Measure:
-    return measured(played(job.factory, policy, job.seed, job.options, chat))
+    try:
+        return measured(played(job.factory, policy, job.seed, job.options, chat))
+    except Exception:
+        if opens(job):
+            raise
+        return Measure(0.0, 0.0, 0.0, {}, failed=True)

@@ -22,7 +22,8 @@ from toolorchestra.agents.rollouts.grpo import Expected, Measure, TokenSequence,
 from toolorchestra.agents.rollouts.template_form import new_behind
 from toolorchestra.agents.rollouts.time_split import TimeSplit
 from toolorchestra.envs.base.actions import parse
-from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage
+from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage, SpendCapReached
+from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.base.types import Observation, Rows
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.calls import Failure, failure
@@ -183,8 +184,7 @@ class Rollouts:
             COLLECTOR.at_work(-at_once)
 
     async def _collect(self, jobs: Sequence[Job], watch: Callable[[Trajectory], None] | None) -> list[Trajectory]:
-        self._gates = Gates()
-        places = asyncio.Semaphore(self.params.concurrency)
+        self._gates, places = Gates(), asyncio.Semaphore(self.params.concurrency)
 
         async def one(number: int, job: Job) -> Trajectory:
             async with places:
@@ -193,12 +193,18 @@ class Rollouts:
                 watch(made)
             return made
 
-        return list(await asyncio.gather(*(one(n, job) for n, job in enumerate(jobs))))
+        try:
+            return await asyncio.gather(*(one(n, job) for n, job in enumerate(jobs)))
+        finally:  # the loop ends, and connections with it
+            for backing in {getattr(job.factory.source, "backing", None) for job in jobs} - {None}:
+                await backing.aclose()
 
     async def play(self, job: Job, name: str) -> Trajectory:
         """One of them, on the loop that is running. The name tells its sessions from those of others at the time."""
-        started = job.factory.start(job.seed, job.options)
-        episode = started.episode
+        try:
+            episode = (started := job.factory.start(job.seed, job.options)).episode
+        except Exception as err:  # noqa: BLE001 - a task that cannot be opened is one failed rollout
+            return _unopened(job, err)
         run = _RolloutState(name, RolloutRecorder(started) if job.record else None)
         try:
             async with self.deadline():
@@ -329,6 +335,27 @@ def _trajectory(job: Job, episode: Episode, run: _RolloutState, params: RolloutP
         sampled_with=run.sampled_with,
     )
     return made if run.recorder is None else replace(made, record=run.recorder.line(made))
+
+
+def opens(job: Job) -> bool:
+    """Whether the task of a job can be opened."""
+    try:
+        job.factory.start(job.seed, job.options)
+    except (ConfigError, SpendCapReached):
+        raise
+    except Exception:  # noqa: BLE001 - whatever it is, play() has told it
+        return False
+    return True
+
+
+def _unopened(job: Job, err: Exception) -> Trajectory:
+    """A failed rollout of a task that cannot be opened. It looks like its siblings, which cannot be either. What would
+    end every rollout alike is raised."""
+    if isinstance(err, ConfigError | SpendCapReached):
+        raise err
+    task_id, sheet = str((job.options or {}).get("task_id")), job.factory.sheet.sheet_id
+    failed, told = Measure(0.0, 0.0, 0.0, {}, failed=True), failure("open", err)._asdict()
+    return Trajectory(job.env_id, task_id, job.seed, sheet, Preference(), (), [], failed, 0, "failed", told)
 
 
 class RolloutRecorder:

@@ -119,7 +119,6 @@ def take_step(run: TrainingRun) -> str:
     run.whole = False
     learned = _learn(run, batch.data)
     if not batch.data:
-        run.skipped += 1
         run.say(f"step {run.step}: none of {len(taken.groups)} groups has rewards that differ; no step taken")
     learnt = time.monotonic()
     publishing = run.ahead.publish(run.step + 1) if run.ahead else 0.0
@@ -141,6 +140,7 @@ def _unsampled(run: TrainingRun, groups: Sequence[Group]) -> int:
             "not taken. See to the models and tools, and go on with resume=True",
             command_line="--resume",
         )
+    run.skipped += 1
     if any(one.truncated_by != OUTAGE for one in rollouts):
         return 0
     if run.unsampled + 1 == MOST_UNSAMPLED:

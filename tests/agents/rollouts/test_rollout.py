@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.loopback import Loopback, ServerReply
 from tests.support.toy import AdderSource, script
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import load_tokenizer
+from toolorchestra.agents.evaluation.heldout import baseline_measures
+from toolorchestra.agents.policies.baselines import NAMES
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, training_batch
-from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts
+from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts, factory_of, siblings
+from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import Outage
+from toolorchestra.envs.domains.source import Scene
 from toolorchestra.envs.factory import factory
-from toolorchestra.envs.money.prices import TOOL, Tokens, Usage
+from toolorchestra.envs.money.prices import TOOL, PriceSheet, Tokens, Usage
 from toolorchestra.envs.tools import Toolbox, ToolContext, tool
 
 CHAT = Chat(load_tokenizer())
@@ -47,6 +53,44 @@ class Scripted:
 
 def collect(engine: Any, params: RolloutParams = PARAMS) -> list[Any]:
     return Rollouts(engine, CHAT, params).collect([Job("toy", FACTORY, 5) for _ in range(4)])
+
+
+class LossySource(AdderSource):
+    """One of whose tasks has lost its file."""
+
+    def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        if seed == 6:
+            raise FileNotFoundError("task.json")
+        return super().open(task_id, seed, sheet, tools)
+
+
+def test_a_task_that_cannot_be_opened_is_a_failed_rollout_and_the_others_go_on() -> None:
+    made = factory(LossySource(), preference="none")
+    jobs = [one for seed in (5, 6) for one in siblings(Job("toy", made, seed), 2)]
+    got = Rollouts(Scripted(), CHAT, PARAMS).collect(jobs)
+    assert [t.measure.failed for t in got] == [False, False, True, True]
+    assert {(t.failure or {}).get("error") for t in got[2:]} == {"FileNotFoundError: task.json"}
+    for names in ((), NAMES):
+        group = Group(got[2:], baseline_measures(jobs[2], names, CHAT))
+        assert not training_batch([group], Grpo(AdvantageParams())).data
+
+
+def test_connections_to_models_are_closed_as_rollouts_end(tmp_path: Path) -> None:
+    """Each collect() has an event loop of its own, and connections of an earlier one nobody can use."""
+    models = '[endpoints.here]\nbase_url = "{}"\n[models."*"]\nprice = {{free = "own"}}\n'
+    asks = CHAT.encode(render_call("answer", {"model": "answer-1"}))
+
+    class Asking(Scripted):
+        async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
+            return Sample([*asks, CHAT.stop], [-0.1] * (len(asks) + 1), True)
+
+    with Loopback(lambda _: ServerReply("<answer>42</answer>")) as server:
+        (path := tmp_path / "b.toml").write_text(models.format(server.base_url))
+        made = factory_of("HLE-v0", style="brief", shown_characters=0, max_turns=1, backends=str(path))
+        for _ in range(2):
+            Rollouts(Asking(), CHAT, PARAMS).collect([Job("HLE-v0", made, 5)])
+        assert server.seen
+        assert not made.source.backing._models._clients
 
 
 def test_an_episode_whose_sampler_broke_off_is_failed_and_the_others_go_on() -> None:
