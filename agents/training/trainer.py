@@ -35,10 +35,14 @@ from toolorchestra.envs.money.journal import require_money
 MOST_MOVED = 0.02
 """How far the optimiser steps of one step may move the policy: KL divergence from what they began with, in nats a
 token. Runs that learn seldom pass it; in runs that unlearnt their grammar it was passed by far, before all else."""
+FIRST = ("mismatch", "kl_sampler", "prefix_hits")
+"""What is told of the sampler."""
 MOST_UNSAMPLED = 3
 """Steps in a row of which the sampler broke off every rollout; then the run ends. One may come back after fewer."""
 MOST_FAILED = 0.9
 """Share of a step's rollouts that may fail while experts are away, where nothing can be learnt from the others."""
+MOST_LOST = 0.25
+"""Share of an evaluation's episodes that may fail where it is to choose the best step."""
 SLOWER, FASTER = 0.5, 1.03
 """Factors of the pace, for a step that moved the policy too far and for an optimiser step that did not."""
 
@@ -169,7 +173,7 @@ def collect_groups(run: TrainingRun) -> list[Group]:
 def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
     """The optimiser steps of one step's data. Groups, which share a prompt, stay together in a shuffled order, which is
     cut into equal parts: a group at a cut is in two. They end early where they move the policy too far. Gives the means
-    of their metrics; what compares trainer and sampler is the first one's, which saw the sampler's own weights."""
+    of their metrics; what is told of the sampler is the first one's, which saw the sampler's own weights."""
     config = run.config
     rng = random.Random(seed_of(config.seed, run.step, "updates"))
     fall = (config.final_learning_rate / config.learning_rate) ** (run.step / max(1, config.steps - 1))
@@ -187,7 +191,7 @@ def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
             break  # the rest was played by a policy that is no more
         run.pace = min(1.0, run.pace * FASTER)
     means = {name: statistics.fmean(s[name] for s in steps if name in s) for s in steps for name in s}
-    first = {name: value for name, value in (steps or [{}])[0].items() if name in ("mismatch", "kl_sampler")}
+    first = {name: value for name, value in (steps or [{}])[0].items() if name in FIRST}
     return {**means, **first, "learning_rate": rate, "pace": run.pace}
 
 
@@ -213,6 +217,9 @@ def evaluate(run: TrainingRun) -> None:
         f"{mine.cents:.2f} ¢ a task"
     )
     log_evaluation(run, evaluation)
+    if evaluation.failed > MOST_LOST * len(evaluation.tasks):  # the long and expensive tasks fail first
+        run.say(f"held out, step {run.step}: so many episodes failed that it is not compared with other steps")
+        return
     worth = evaluation.expected_reward()
     if (worth, -mine.cents) > (run.best, -run.best_cents):
         run.best, run.best_cents, run.best_step = worth, mine.cents, run.step

@@ -385,7 +385,7 @@ def test_optimiser_steps_keep_groups_together_at_a_falling_rate() -> None:
 
     def heard(data: Sequence[Datum], _: LossParams, rate: float) -> dict[str, float]:
         given.append((data, rate))
-        return {"loss": 0.0}
+        return {"loss": 0.0, "prefix_hits": 0.8 * (len(given) % 2)}  # told once, and counted anew
 
     config = replace(COLD, steps=3, updates=2, learning_rate=1e-2, final_learning_rate=1e-4)
     engine = SimpleNamespace(train=heard)
@@ -396,7 +396,7 @@ def test_optimiser_steps_keep_groups_together_at_a_falling_rate() -> None:
     ]
     for step in range(3):
         made = SimpleNamespace(config=config, step=step, loss=LossParams(), engine=engine, pace=1.0)
-        trainer._learn(made, data)  # type: ignore[arg-type]
+        assert trainer._learn(made, data)["prefix_hits"] == 0.8  # type: ignore[arg-type]
     assert [rate for _, rate in given] == pytest.approx([1e-2, 1e-2, 1e-3, 1e-3, 1e-4, 1e-4])
     for first, second in zip(given[::2], given[1::2], strict=True):
         prompts = [{d.tokens[0] for d in part} for part, _ in (first, second)]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -23,17 +25,17 @@ from tests.support.loopback import Loopback, ServerReply
 from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, WarmStart
 from toolorchestra.agents.engines import pretrained
-from toolorchestra.agents.engines.base import EngineLost, Sample
+from toolorchestra.agents.engines.base import EngineLost, Sample, SamplingParams
 from toolorchestra.agents.engines.pretrained import times_float32
 from toolorchestra.agents.rollouts.grpo import Group, Grpo, Measure, TokenSequence, Trajectory, training_batch
 from toolorchestra.agents.rollouts.rollout import OUTAGE
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.demonstrations import recorded
-from toolorchestra.agents.training.metrics import Progress, read
+from toolorchestra.agents.training.metrics import Log, Progress, read
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
 from toolorchestra.agents.training.step_log import Choices, StepTimes, choices, log_step, rewriting, warnings
-from toolorchestra.agents.training.trainer import _unsampled, collect_groups, train
+from toolorchestra.agents.training.trainer import _unsampled, collect_groups, evaluate, train
 from toolorchestra.agents.training.training_run import TrainingRun, claimed, open_run
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
@@ -170,6 +172,26 @@ class Asking(Moody):
         return self
 
 
+class Flaky(Moody):
+    """Breaks off all but one episode of its first evaluation."""
+
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
+        if self.evaluated == 0 and session != "0/1":
+            raise Outage("it is busy")
+        return await super().sample(prompt, params, session)
+
+
+def test_an_evaluation_of_which_most_failed_chooses_no_best_step(tmp_path: Path) -> None:
+    said: list[str] = []
+    made = open_run(UNEVEN, tmp_path, Flaky(0), CHAT, resume=False, say=said.append)  # type: ignore[arg-type]
+    evaluate(made)
+    assert (made.best_step, made.best) == (-1, -math.inf)
+    assert "held out, step 0: so many episodes failed that it is not compared with other steps" in said
+    made.step = 1
+    evaluate(made)
+    assert made.best_step == 1
+
+
 class Away(Moody):
     """A sampler that is away."""
 
@@ -238,6 +260,20 @@ def test_a_progress_line_says_how_long_it_will_take(capsys: pytest.CaptureFixtur
     assert lines[0] == "2/8 so far 2"
     assert len(lines) == 2
     assert re.fullmatch(r"4/8 so far 4, 0 s left", lines[1])
+
+
+def test_a_run_that_goes_on_is_the_same_one_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """wandb itself is not installed where tests run: a module that remembers what it is asked for takes its place."""
+    code = "from unittest.mock import Mock\nasked = []\ndef init(**given):\n    asked.append(given)\n"
+    (tmp_path / "wandb.py").write_text(code + "    return Mock()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    for folder in ("a", "a", "b"):
+        Log(tmp_path / folder, 0, wandb=True).close()
+    first, again, other = sys.modules.pop("wandb").asked
+    assert first == again
+    assert first["resume"] == "allow"
+    assert first["id"] != other["id"]
 
 
 def rollout(
