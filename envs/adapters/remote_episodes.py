@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from toolorchestra.envs.money.prices import ORCHESTRATOR, Usage
 from toolorchestra.envs.runtime.background import BREAK_OFF_SECONDS
 from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 
+_LOG = logging.getLogger(__name__)
 KEPT = 4096
 """How many accounts of ended episodes can still be asked for."""
 ENDED = "The episode has ended."
@@ -134,7 +136,10 @@ class RemoteEpisodes:
         if len(self.ended) > KEPT:
             del self.ended[next(iter(self.ended))]
         for told in self.on_end:
-            told(one.account)
+            try:
+                told(one.account)
+            except OSError:  # a full disk ends no server
+                _LOG.exception("an episode's account could not be written: %s", one.account)
 
     def account(self, session: str) -> dict[str, Any]:
         """The account of a session. Raises SessionError where it has no result."""

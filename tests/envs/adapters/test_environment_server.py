@@ -28,6 +28,7 @@ from toolorchestra.envs.factory import factory
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 
+FULL = Path("/dev/full")
 SCALAR = {"split": "test", "reward": "scalar"}
 TURNS: list[list[Call]] = [[SEARCH], [("enhance_reasoning", {"model": "reasoner-1"}), SEARCH], [ANSWER]]
 ENVS = (("HLE-v0",), ("FRAMES-v0", "split=test", "reward=scalar"), ("ToolScale-v0", "max_turns=4"),
@@ -365,6 +366,25 @@ def test_what_is_idle_is_ended_with_its_bill() -> None:
         assert (late.value.status, late.value.account) == (410, told[0])
 
     asyncio.run(main())
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="only Linux has a disk that is always full")
+def test_a_full_disk_ends_no_reaper(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        store = episodes(idle_seconds=0.02)
+        with FULL.open("wb", buffering=0) as disk:
+            store.on_end.append(lambda account: disk.write(json.dumps(account).encode()))
+            reaper = asyncio.create_task(store.reap())
+            for seed in (1, 2):
+                await store.start({"seed": seed})
+                async with asyncio.timeout(20):
+                    while store.live:
+                        await asyncio.sleep(0.01)
+            assert not reaper.done()
+            reaper.cancel()
+
+    asyncio.run(main())
+    assert caplog.text.count("No space left on device") == 2
 
 
 def test_a_turn_that_the_servers_end_broke_off_is_on_the_bill() -> None:
