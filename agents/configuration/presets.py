@@ -72,6 +72,7 @@ _8B = TrainConfig(
     max_tokens=8_000,
     max_context=32_000,
     evaluate_every=25,
+    save_every=1,
 )
 
 # Two GPUs train, each of the other six has a server of vLLM, for playing takes longer: docs/eight-billion.md.
@@ -107,6 +108,7 @@ _PAPER = replace(
     final_learning_rate=1e-6,
     loss=LossParams(kl_weight=1e-4),
     advantage=AdvantageParams(unreadable="dropped"),
+    save_every=10,
 )
 
 PRESETS: Mapping[str, TrainConfig] = {
@@ -181,6 +183,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         final_learning_rate=2e-5,
         max_tokens=1_024,
         max_context=16_384,
+        save_every=1,
     ),
     "8b-h100": _8B,
     "8b-node": _8B_NODE,
