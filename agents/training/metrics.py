@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -75,7 +76,10 @@ def _wandb(folder: Path) -> Any:
         import wandb
     except ImportError:
         raise ConfigError("wandb is not installed; pip install wandb, or set wandb=False") from None
-    made = wandb.init(dir=str(folder), project="toolorchestra")
+    kept = folder / "wandb-id"  # a run that goes on is the same one there
+    if not kept.exists():
+        kept.write_text(secrets.token_hex(8))
+    made = wandb.init(dir=str(folder), project="toolorchestra", id=kept.read_text(), resume="allow")
     for kind in ("warm", "train", "eval"):  # each has steps of its own
         made.define_metric(f"{kind}/*", step_metric=f"{kind}/step")
     return made
