@@ -385,15 +385,20 @@ class SeveralServers(Sampler):
     def probe(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Sample]:
         """Continue prompts, and wait for them. They go round the servers, so that several calls together ask all of
         them: where one has other weights by mistake, its share of the gap shows."""
-        servers = [s for s in self.servers if s in self._up]
-        if not servers:
-            raise self._none_left()
         numbers = range(self._probes, self._probes + len(prompts))
         self._probes += len(prompts)
         with ThreadPoolExecutor(len(prompts)) as threads:
-            asked = zip(prompts, numbers, strict=True)
-            waiting = [threads.submit(servers[n % len(servers)].probe, [p], params) for p, n in asked]
-            return [made.result()[0] for made in waiting]
+            return list(threads.map(lambda p, n: self._probed(p, n, params), prompts, numbers))
+
+    def _probed(self, prompt: Sequence[int], number: int, params: SamplingParams) -> Sample:
+        """One of them, by another server where the one whose turn it is has died."""
+        while servers := [s for s in self.servers if s in self._up]:
+            server = servers[number % len(servers)]
+            try:
+                return server.probe([prompt], params)[0]
+            except Outage as err:
+                self._leave(server, err)
+        raise self._none_left()
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
@@ -402,7 +407,7 @@ class SeveralServers(Sampler):
         asked = [s for s in self.servers if self._missed[s] < MOST_MISSED]
         first = self.servers[0]
         with ThreadPoolExecutor(len(self.servers)) as threads, first.written(weights, version, adapter) as place:
-            told = threads.map(lambda s: _problem(s, version, place, adapter), asked)
+            told = threads.map(lambda s: _problem(s, version, place, adapter, known=s in self._missed), asked)
             problems = dict(zip(asked, told, strict=True))
         for server, problem in problems.items():
             self._missed[server] = self._missed[server] + 1 if problem else 0
@@ -438,10 +443,13 @@ class SeveralServers(Sampler):
             server.close()
 
 
-def _problem(server: ServedSampler, version: int, place: Path | None, adapter: Adapter | None) -> str:
-    """Why a server did not take what was written; "" where it did. What is set up wrongly is raised."""
+def _problem(server: ServedSampler, version: int, place: Path | None, adapter: Adapter | None, *, known: bool) -> str:
+    """Why a server did not take what was written; "" where it did. What is set up wrongly is raised, unless weights
+    were handed out to it before: then it is this server that broke."""
     try:
         server.take_written(version, place, adapter)
-    except Outage as err:
+    except (Outage, ConfigError) as err:
+        if isinstance(err, ConfigError) and not known:
+            raise
         return str(err)
     return ""

@@ -231,16 +231,19 @@ def test_a_server_that_accepts_and_never_answers_is_not_waited_for(tmp_path: Pat
 
 
 class Script:
-    """A server that samples its own number; `dead` makes it answer as one whose process is going down."""
+    """A server that samples its own number; `dead` makes it answer as one whose process is going down, `broken` as one
+    whose engine has died."""
 
     def __init__(self, number: int) -> None:
-        self.number, self.dead = number, False
+        self.number, self.dead, self.broken = number, False, False
 
     def __call__(self, asked: ReceivedRequest) -> ServerReply:
         if asked.lists_models:
             return ServerReply(body=MODELS)
         if self.dead:
             return ServerReply(status=503)
+        if self.broken:
+            return ServerReply(status=500)
         return LOADED if "rpc" in asked.path else turn([self.number], [-1.0], "length")
 
 
@@ -338,6 +341,25 @@ def test_a_server_that_dies_fails_its_turns_and_the_others_go_on(tmp_path: Path)
         scripts[0].dead = False  # it was started again
         made.sync(named_weights(MODEL), 3)
         assert tokens(turns(made, ["a", "b"])) == [2, 3]
+
+
+def test_a_server_whose_engine_has_died_misses_weights_and_probes_and_the_others_go_on(tmp_path: Path) -> None:
+    with several(2, tmp_path) as (made, scripts, _, said):
+        scripts[0].broken = True
+        with pytest.raises(ConfigError, match="could not load the weights"):  # it never took any
+            made.sync(named_weights(MODEL), 1)
+        scripts[0].broken = False
+        made.sync(named_weights(MODEL), 1)
+        scripts[0].broken = True
+        made.sync(named_weights(MODEL), 2)
+        assert "missed new weights (1 of 3)" in said[-1]
+        scripts[0].broken = False
+        made.sync(named_weights(MODEL), 3)
+        scripts[0].dead = True  # between the weights and the question whether it has them
+        assert tokens(made.probe([[5, 6]] * 2, PARAMS)) == [3, 3]
+        scripts[1].dead = True
+        with pytest.raises(Outage, match="no server of 2 is left"):
+            made.probe([[5, 6]] * 2, PARAMS)
 
 
 def test_without_any_server_turns_fail_at_once_and_the_next_weights_end_the_run(tmp_path: Path) -> None:
