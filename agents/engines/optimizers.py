@@ -93,7 +93,7 @@ class BatchedMuon(torch.optim.Muon):
                 turned = orthogonal(torch.stack([self._direction(w, group["momentum"]) for w in weights]))
                 length = group["lr"] * 0.2 * sqrt(max(shape))
                 for weight, update in zip(weights, turned, strict=True):
-                    weight.add_(update, alpha=-length)
+                    weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-length)
 
     def _direction(self, weight: Tensor, momentum: float) -> Tensor:
         """Nesterov's: the gradient, pulled towards its running mean."""
