@@ -196,7 +196,8 @@ class Rollouts:
         try:
             return await asyncio.gather(*(one(n, job) for n, job in enumerate(jobs)))
         finally:  # the loop ends, and connections with it
-            for backing in {getattr(job.factory.source, "backing", None) for job in jobs} - {None}:
+            backings: set[Any] = {getattr(job.factory.source, "backing", None) for job in jobs}
+            for backing in backings - {None}:
                 await backing.aclose()
 
     async def play(self, job: Job, name: str) -> Trajectory:
