@@ -49,7 +49,7 @@ def write(
         say(f"step {step}: its rollouts to be dumped take {size:.1f} MB, and {most}")
         return
     try:
-        _make_room(path, MOST_BYTES - len(lines))
+        _shorten(path, MOST_BYTES - len(lines))
         append_line(path, lines)
     except OSError as err:
         say(f"step {step}: its rollouts could not be dumped: {err}")
@@ -110,7 +110,7 @@ def why_left_out(
 # -- the file's bound --------------------------------------------------------------------------------------------------
 
 
-def _make_room(path: Path, most: int) -> None:
+def _shorten(path: Path, most: int) -> None:
     while path.is_file() and path.stat().st_size > most:
         _halve(path)
 
