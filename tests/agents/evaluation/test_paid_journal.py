@@ -94,9 +94,12 @@ def test_what_is_learnt_and_what_a_cache_answers_is_counted_over_several_kills(
     assert real <= CAP * NANO
 
 
-def test_a_trial_that_is_killed_twice_in_the_same_request_has_paid_twice(tmp_path: Path) -> None:
+def test_a_trial_that_is_killed_twice_in_the_same_request_has_paid_twice(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     run = EvaluationRun.open(tmp_path, {})
-    PAYER.set(run.payer(("HLE-v0", "test", "chat", "hle/test/1", 0)))
+    payer = PAYER.set(run.payer(("HLE-v0", "test", "chat", "hle/test/1", 0)))
+    request.addfinalizer(lambda: PAYER.reset(payer))  # other tests play for nobody
     most = Charge(Usage("m", "expert", Tokens(900, 0, 300, 0), estimated=True, unconfirmed=True), "", 7, "s")
     for life in (1, 2):
         SpendJournal(tmp_path / PAID).sent(most)
