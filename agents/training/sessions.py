@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -104,11 +105,23 @@ def opening(run: TrainingRun, machine: Machine, size: ModelSize) -> list[str]:
         *_environments(config),
         *_steps(run),
         f"machine: {machine}; {_threads(config)}{together}",
-        f"folder: {run.folder}",
+        f"folder: {run.folder}{_short_of_room(run, size)}",
         watch,
         "stop: Ctrl-C once ends the step and saves; to go on, give the same command with --resume",
         f"chat template: {run.chat.form}",
     ]
+
+
+def _short_of_room(run: TrainingRun, size: ModelSize) -> str:
+    """What is said where the disk has no room for the checkpoints to come: those that are kept, and one that is being
+    written. Of a trained number one holds its weight and AdamW's two states, in 32 bits."""
+    each = 12 * size.trained
+    more = checkpoint.KEEP_LAST + 2 - len(checkpoint.all_of(run.folder / "checkpoints"))
+    free = shutil.disk_usage(run.folder).free
+    if more * each <= free:
+        return ""
+    needed = f"{more} more checkpoints of {each / 1e9:.0f} GB"
+    return f", WHERE THE RUN MAY END FOR WANT OF ROOM: {free / 1e9:.0f} GB are free, {needed} may lie there at once"
 
 
 def counted(parameters: int) -> str:

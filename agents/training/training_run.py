@@ -15,7 +15,7 @@ from typing import Any
 
 import toolorchestra
 from toolorchestra.agents.algorithms import algorithm_of
-from toolorchestra.agents.configuration.config import TrainConfig, as_json
+from toolorchestra.agents.configuration.config import EnvMix, TrainConfig, as_json
 from toolorchestra.agents.configuration.environments import check_order
 from toolorchestra.agents.engines.base import Engine
 from toolorchestra.agents.evaluation.heldout import HeldOut
@@ -36,8 +36,15 @@ WARM = "warm_start"
 """The folder of the checkpoints within the supervised start. The first one behind it takes their place."""
 KEPT = ("step", "warm", "warm_steps", "evaluated", "best", "best_cents", "best_step", "pace", "skipped")
 """What a checkpoint keeps of a run beside its engine."""
-FREE = frozenset((*("steps", "save_every", "evaluate_every", "evaluation_tasks", "wandb", "dump_every"), "spend_cap"))
-"""Settings that may change when a run goes on: what they change comes after, and what was done stays as it is."""
+_HOSTS = ("server", "handover", "memory_share", "rows", "tokens_per_batch", "threads")
+FREE = frozenset(
+    (
+        *("steps", "save_every", "evaluate_every", "evaluation_tasks", "wandb", "dump_every", "spend_cap"),
+        *(f"model.{name}" for name in _HOSTS),
+    )
+)
+"""Settings that may change when a run goes on: what they change comes after, and what was done stays as it is. Those of
+the model say where it runs: it learns the same elsewhere, but for the rounding of sums."""
 
 
 @dataclass
@@ -202,7 +209,7 @@ def _name(found: Path) -> str:
     return f"{found.name} of the warm start" if found.parent.name == WARM else found.name
 
 
-def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Each setting by its whole name, such as warm_start.steps. What gym.make is given stays one value."""
     made: dict[str, Any] = {}
     for name, value in settings.items():
@@ -210,13 +217,15 @@ def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
             for number, mix in enumerate(value):
                 made |= {f"environments.{number}.{one}": given for one, given in mix.items()}
         else:
-            made |= _flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
+            made |= flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
     return made
 
 
 def _check_same(now: Mapping[str, Any], before: Mapping[str, Any], folder: Path, say: Say) -> None:
-    """Both as a checkpoint keeps them, of which earlier versions kept the model's path as it was given."""
-    mine, theirs = _flat(now), _flat(before)
+    """Both as a checkpoint keeps them, of which earlier versions kept the model's path as it was given. What they do
+    not name they had as it is by default."""
+    by_default = as_json(TrainConfig(environments=(EnvMix(""),) * max(1, len(before["environments"]))))
+    mine, theirs = flat(now), flat(json.loads(json.dumps(by_default))) | flat(before)
     for settings in (mine, theirs):
         settings["model.path"] = base_name(settings.get("model.path", ""))
     names = mine.keys() | {name for name in theirs if name.startswith("environments.")}

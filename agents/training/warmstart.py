@@ -29,7 +29,7 @@ from toolorchestra.agents.training.demonstrations import (
 )
 from toolorchestra.agents.training.metrics import Progress
 from toolorchestra.agents.training.step_log import failures
-from toolorchestra.agents.training.training_run import FREE, WARM, TrainingRun, may_end_at_once
+from toolorchestra.agents.training.training_run import FREE, WARM, TrainingRun, flat, may_end_at_once
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.journal import require_money
 
@@ -102,7 +102,7 @@ def _data(run: TrainingRun) -> list[Datum]:
 
 def _kept(run: TrainingRun) -> KeptDemonstrations:
     """Demonstrations of real models, which cost money. They go with the checkpoints of the supervised start."""
-    settings = {name: value for name, value in as_json(run.config).items() if name not in FREE}
+    settings = {name: value for name, value in flat(as_json(run.config)).items() if name not in FREE}
     return KeptDemonstrations(run.folder / WARM / "demonstrations.jsonl", digest(json.dumps(settings)))
 
 

@@ -14,6 +14,7 @@ from tests.agents.reports.test_training_report import UNEVEN, Moody
 from toolorchestra import __version__
 from toolorchestra.agents.configuration.config import WarmStart
 from toolorchestra.agents.configuration.presets import preset
+from toolorchestra.agents.engines.base import ModelSize
 from toolorchestra.agents.engines.machine import Machine, this_machine
 from toolorchestra.agents.training import sessions
 from toolorchestra.agents.training.build import build
@@ -49,6 +50,13 @@ def test_a_run_says_what_it_trains_where_and_how_to_watch_stop_and_go_on(tmp_pat
     assert f"folder: {tmp_path}" in told
     assert str(tmp_path / "tensorboard") in words
     assert "Ctrl-C once ends the step and saves; to go on, give the same command with --resume" in words
+
+
+def test_a_disk_without_room_for_the_checkpoints_is_told_before_the_run(tmp_path: Path) -> None:
+    run = open_run(UNEVEN, tmp_path, Moody(), CHAT, resume=False, say=lambda _: None)  # type: ignore[arg-type]
+    whole = ModelSize(8_200_000_000_000, 8_200_000_000_000)
+    (line,) = (line for line in opening(run, MACHINE, whole) if line.startswith("folder: "))
+    assert line.endswith(" GB are free, 4 more checkpoints of 98400 GB may lie there at once")
 
 
 def test_a_run_that_goes_on_says_how_many_steps_are_left(tmp_path: Path) -> None:

@@ -187,6 +187,20 @@ def test_settings_that_change_no_result_may_change_when_a_run_goes_on(whole: Tra
     assert (longer.step, longer.config.steps) == (3, 3)
 
 
+def test_a_run_goes_on_where_the_models_server_has_another_address_and_in_a_version_with_more_settings() -> None:
+    served = ModelConfig(path="m", sampler="served", server="http://a:1/v1", handover="/a")
+    before = json.loads(json.dumps(as_json(replace(COLD, model=served))))
+    del before["max_staleness"], before["environments"][0]["max_context"]
+    said: list[str] = []
+    other = replace(COLD, model=replace(served, server="http://b:1/v1", handover="/b", rows=7))
+    now = json.loads(json.dumps(as_json(other)))
+    training_run._check_same(now, before, Path("run"), said.append)
+    assert "from here on model.server is http://b:1/v1; it was http://a:1/v1" in said
+    assert len(said) == 3
+    with pytest.raises(ConfigError, match=r"other settings \(max_staleness\)"):
+        training_run._check_same({**now, "max_staleness": 1}, before, Path("run"), said.append)
+
+
 def test_a_start_that_is_not_good_enough_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warmstart, "ROUNDS", 2)
     poor = WarmStart(steps=1, demonstrations=50)
