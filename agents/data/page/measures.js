@@ -28,6 +28,7 @@ function standingOf(policy, trials, place, unplayed, told) {
   const ended = trials.filter((one) => one.status === "ended");
   const accuracy = mean(ended.map((one) => one.right));
   const right = sum(ended.map((one) => one.right));
+  const solved = ended.filter((one) => one.right >= 1).length; // as in the tables: a part of an outcome solves nothing
   const all = trials.length + unplayed;
   const unknown = all - ended.length;
   const [middle = NaN, low, high] = (told?.cents ?? []).map((cents) => cents && cents * 1e7);
@@ -44,7 +45,7 @@ function standingOf(policy, trials, place, unplayed, told) {
     cost: { middle, low: low ?? middle, high: high ?? middle },
     seconds: mean(ended.map((one) => one.seconds)),
     turns: mean(ended.map((one) => one.turns)),
-    perSolved: right ? sum(trials.map((one) => one.agentNano)) / right : NaN,
+    perSolved: solved ? sum(trials.map((one) => one.agentNano)) / solved : NaN,
   };
 }
 

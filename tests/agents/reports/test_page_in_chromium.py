@@ -108,6 +108,8 @@ def test_the_figures_are_those_of_the_rows(tab: Chromium, page: Path, run: Path)
     low = sum(row.right or 0 for row in rows) / len(rows)
     assert f"{accuracy:.1%}" in cells
     assert f"bounds {100 * low:.1f} to {100 * (low + 2 / TASKS):.1f}" in cells
+    assert [row.right for row in known] == [0.5]
+    assert cells.split("\t")[3] == "–"  # ¢ a solved trial
     assert "1 failed" in cells
     assert "1 cut" in cells
 
