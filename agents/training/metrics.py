@@ -20,9 +20,16 @@ class Log:
     of the supervised start, whose steps have numbers of their own."""
 
     def __init__(
-        self, folder: Path, step: int, *, warm_steps: int = 0, evaluated: int = -1, wandb: bool = False
+        self,
+        folder: Path,
+        step: int,
+        *,
+        warm_steps: int = 0,
+        evaluated: int = -1,
+        wandb: Mapping[str, Any] | None = None,
     ) -> None:
-        """`evaluated`: the step of the last evaluation that the checkpoint knows of."""
+        """`evaluated`: the step of the last evaluation that the checkpoint knows of. `wandb`: the settings that are
+        shown there; None leaves it out."""
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "metrics.jsonl"
         done = {"warm": warm_steps, "eval": evaluated + 1}
@@ -31,7 +38,7 @@ class Log:
         draft.write_text("".join(json.dumps(row) + "\n" for row in kept))
         draft.replace(self.path)
         self._board = _tensorboard(folder)
-        self._wandb = _wandb(folder) if wandb else None
+        self._wandb = None if wandb is None else _wandb(folder, wandb)
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         """Appends one row of metrics to metrics.jsonl, and gives its numbers to TensorBoard and wandb where they are
@@ -71,7 +78,7 @@ def _tensorboard(folder: Path) -> Any:
     return Writer(str(folder / "tensorboard"))
 
 
-def _wandb(folder: Path) -> Any:
+def _wandb(folder: Path, settings: Mapping[str, Any]) -> Any:
     try:
         import wandb
     except ImportError:
@@ -79,7 +86,8 @@ def _wandb(folder: Path) -> Any:
     kept = folder / "wandb-id"  # a run that goes on is the same one there
     if not kept.exists():
         kept.write_text(secrets.token_hex(8))
-    made = wandb.init(dir=str(folder), project="toolorchestra", id=kept.read_text(), resume="allow")
+    named = {"id": kept.read_text(), "resume": "allow", "config": {**settings}, "allow_val_change": True}
+    made = wandb.init(dir=str(folder), project="toolorchestra", **named)
     for kind in ("warm", "train", "eval"):  # each has steps of its own
         made.define_metric(f"{kind}/*", step_metric=f"{kind}/step")
     return made

@@ -129,7 +129,8 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
     held_out = HeldOut(config.environments, config.evaluation_tasks, seed=config.seed)
     for line in held_out.fewer():
         say(line)
-    log = Log(folder, step, warm_steps=warm_steps, evaluated=evaluated, wandb=config.wandb)
+    shown = as_json(config) if config.wandb else None
+    log = Log(folder, step, warm_steps=warm_steps, evaluated=evaluated, wandb=shown)
     params, groups = rollout_params(config), state.get("groups", {"taken_below": step * config.groups})
     rollouts = Rollouts(engine, chat, params)
     if others := config.model.processes - 1:  # behind all that may fail: it starts processes

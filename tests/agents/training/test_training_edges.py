@@ -269,10 +269,10 @@ def test_a_run_that_goes_on_is_the_same_one_of_wandb(tmp_path: Path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
     for folder in ("a", "a", "b"):
-        Log(tmp_path / folder, 0, wandb=True).close()
+        Log(tmp_path / folder, 0, wandb={"preset": "tiny"}).close()
     first, again, other = sys.modules.pop("wandb").asked
     assert first == again
-    assert first["resume"] == "allow"
+    assert (first["resume"], first["config"]) == ("allow", {"preset": "tiny"})
     assert first["id"] != other["id"]
 
 
