@@ -175,7 +175,7 @@ def main() -> int:
     parser.add_argument("--micro-batch", type=int, default=64, help="sequences of one of TRL's passes")
     args = parser.parse_args()
     base = preset("tiny")
-    start = WarmStart(steps=200, demonstrations=400, gate=False)
+    start = WarmStart(steps=200, demonstrations=400, gate=0)
     model = replace(base.model, threads=args.threads, processes=1)
     # No more plays at a time than the sampler has rows: the bare sampler waits for none.
     config = replace(base, warm_start=start, model=model, groups=model.rows // 8, rollouts=8)

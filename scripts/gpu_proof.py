@@ -251,7 +251,7 @@ def run(where: Where) -> Mapping[str, Any]:
     tokenizer.save_pretrained(folder)
     held = replace(wanted.model, path=str(folder), device=where.device)
     few = dict[str, Any](steps=4, groups=16, rollouts=8, updates=2, evaluate_every=4, evaluation_tasks=50)
-    started = WarmStart(steps=200, learning_rate=1e-3, demonstrations=2_000, gate=False)
+    started = WarmStart(steps=200, learning_rate=1e-3, demonstrations=2_000, gate=0)
     if where.tiny:
         few |= {"steps": 2, "groups": 2, "evaluation_tasks": 2}
         held, started = replace(held, rows=4, lora_rank=8, tokens_per_batch=512), replace(started, steps=2)

@@ -25,7 +25,7 @@ SMALLER = {
     "train --env": {
         "--steps 40 --groups 32": "--steps 1 --groups 2 --model.processes 1 --warm-start.steps 40 "
         "--warm-start.batch 16 --warm-start.demonstrations 100 --warm-start.learning-rate 1e-2 "
-        "--warm-start.gate False --evaluation-tasks 4"
+        "--warm-start.gate 0 --evaluation-tasks 4"
     },
     "--out mine/after": {"--tasks 100": "--tasks 10"},
 }

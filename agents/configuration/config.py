@@ -129,14 +129,15 @@ class WarmStart:
     what reinforcement learning is compared with."""
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
-    gate: bool = True
-    """Begin reinforcement learning only when 97 of a hundred rollouts can be read in every turn. The steps are
-    repeated for that, twice at most."""
+    gate: float = 0.97
+    """The share of rollouts that must be readable in every turn before reinforcement learning begins. The steps are
+    repeated for that, twice at most. 0 begins in any case."""
 
     def __post_init__(self) -> None:
         require(self, NOT_NEGATIVE, "steps", where="warm_start.")
         require(self, AT_LEAST_ONE, "batch", "demonstrations", where="warm_start.")
         require(self, POSITIVE, "learning_rate", where="warm_start.")
+        require(self, SHARE, "gate", where="warm_start.")
 
 
 @dataclass(frozen=True)

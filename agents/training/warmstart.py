@@ -39,8 +39,6 @@ RISING = 20
 """Steps in which the learning rate rises."""
 ROUNDS = 3
 """How often the steps may be taken before the run gives up."""
-LEAST_VALID = 0.97
-"""Share of plays, readable in every turn, below which reinforcement learning does not start."""
 SAVES = 10
 """How often the supervised start saves in each round."""
 
@@ -154,7 +152,7 @@ def _order(seed: int, epoch: int, count: int) -> Sequence[int]:
 
 def gate(rollouts: Rollouts, config: TrainConfig) -> tuple[bool, str]:
     """Whether reinforcement learning may start, and what was seen."""
-    checked = config.groups * config.rollouts
+    checked, least = config.groups * config.rollouts, config.warm_start.gate
     jobs = []
     for number in range(checked):
         mix = config.environments[number % len(config.environments)]
@@ -164,5 +162,5 @@ def gate(rollouts: Rollouts, config: TrainConfig) -> tuple[bool, str]:
     sound = [t.measure for t in trajectories if not t.measure.failed]
     valid = statistics.fmean(m.valid_format for m in sound) if sound else 0.0
     outcome = statistics.fmean(m.outcome for m in sound) if sound else 0.0
-    said = f"readable {valid:.1%} (needs {LEAST_VALID:.0%}), accuracy {outcome:.1%}"
-    return valid >= LEAST_VALID, "; ".join([said, *failures(trajectories)])
+    said = f"readable {valid:.1%} (needs {least:.0%}), accuracy {outcome:.1%}"
+    return valid >= least, "; ".join([said, *failures(trajectories)])

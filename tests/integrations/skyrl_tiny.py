@@ -17,7 +17,7 @@ TINY: TrainConfig = replace(
     preset("tiny"),
     environments=preset("tiny").environments[:1],
     model=ModelConfig(hidden=32, rows=32),
-    warm_start=WarmStart(steps=120, batch=16, demonstrations=200, gate=False),
+    warm_start=WarmStart(steps=120, batch=16, demonstrations=200, gate=0),
 )
 
 

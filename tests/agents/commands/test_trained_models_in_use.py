@@ -23,7 +23,7 @@ from toolorchestra.agents.training.saved_model import export_model
 Capture = pytest.CaptureFixture[str]
 HLE = SMALL.environments[0]
 TASKS = 16
-START = WarmStart(steps=120, batch=16, demonstrations=60, gate=False, planned=True)
+START = WarmStart(steps=120, batch=16, demonstrations=60, gate=0, planned=True)
 GREEDY = replace(
     SMALL, steps=1, environments=(HLE,), warm_start=START, evaluation_tasks=TASKS, evaluation_temperature=0.0
 )

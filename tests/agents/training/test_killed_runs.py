@@ -14,7 +14,7 @@ from tests.command_line import TOOLORCHESTRA
 STEPS, GROUPS = 6, 4
 SETTINGS = (
     f"--steps {STEPS} --groups {GROUPS} --rollouts 4 --save-every 1 --evaluate-every 3 --evaluation-tasks 4 "
-    "--warm-start.steps 150 --warm-start.batch 16 --warm-start.demonstrations 300 --warm-start.gate False "
+    "--warm-start.steps 150 --warm-start.batch 16 --warm-start.demonstrations 300 --warm-start.gate 0 "
     "--advantage.unreadable kept --model.hidden 32 --model.processes 1 --model.threads 1"
 )
 

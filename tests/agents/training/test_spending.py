@@ -37,9 +37,7 @@ def words(folder: Path, server: Loopback, *more: str) -> list[str]:
     row = "price = {usd_per_mtok = {input = 10, output = 10000}}\noutput_tokens = 300\n"
     (folder / "b.toml").write_text(f'[endpoints.here]\nbase_url = "{server.base_url}"\n[models."*"]\n{row}')
     small = "--steps 1 --groups 2 --rollouts 2 --evaluation-tasks 2 --model.hidden 16 --baselines".split()
-    start = (
-        "--warm-start.steps 2 --warm-start.demonstrations 8 --warm-start.planned False --warm-start.gate False".split()
-    )
+    start = "--warm-start.steps 2 --warm-start.demonstrations 8 --warm-start.planned False --warm-start.gate 0".split()
     env = ["--env", "HLE-v0", f"backends={folder / 'b.toml'}"]
     return ["--preset", "tiny", *small, *start, *env, "--out", str(folder / "run"), "--no-report", *more]
 

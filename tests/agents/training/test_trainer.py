@@ -59,7 +59,7 @@ SMALL = replace(
     save_every=1,
     advantage=AdvantageParams(least_spread=0.0),
     model=ModelConfig(hidden=32),
-    warm_start=WarmStart(steps=60, batch=16, demonstrations=160, learning_rate=1e-2, gate=False),
+    warm_start=WarmStart(steps=60, batch=16, demonstrations=160, learning_rate=1e-2, gate=0),
 )
 COLD = replace(SMALL, steps=1, warm_start=WarmStart(steps=0))
 """Without a warm start: enough where nothing has to be learnt."""
@@ -118,7 +118,7 @@ def test_a_kl_term_is_to_what_the_warm_start_left(tmp_path: Path, rank: int) -> 
         learning_rate=1e-9,
         loss=LossParams(kl_weight=1e-6),
         model=ModelConfig(hidden=32, lora_rank=rank),
-        warm_start=WarmStart(steps=20, batch=8, demonstrations=40, gate=False),
+        warm_start=WarmStart(steps=20, batch=8, demonstrations=40, gate=0),
     )
     data = [Datum(range(2, 40), [0.0] * 38, [0.0] + [1.0] * 37, [False] + [True] * 37)]
     for resume in (False, True):

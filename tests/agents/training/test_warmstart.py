@@ -27,10 +27,17 @@ CONFIG = replace(
 )
 
 
+_GATE = warmstart.gate
+
+
+def _the_gate_says(monkeypatch: pytest.MonkeyPatch, *, opens: bool) -> None:
+    monkeypatch.setattr(warmstart, "gate", lambda *given: (opens, _GATE(*given)[1]))
+
+
 @pytest.fixture(autouse=True)
 def _the_gate_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it sees; and every second step is saved."""
-    monkeypatch.setattr(warmstart, "LEAST_VALID", 0.0)
+    _the_gate_says(monkeypatch, opens=True)
     monkeypatch.setattr(warmstart, "SAVES", 2)
 
 
@@ -79,7 +86,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One run that nothing happened to."""
     folder = tmp_path_factory.mktemp("whole")
-    run(folder, replace(CONFIG, warm_start=replace(START, gate=False)))
+    run(folder, replace(CONFIG, warm_start=replace(START, gate=0)))
     return folder
 
 
@@ -160,7 +167,7 @@ def test_an_interrupt_while_the_gate_looks_ends_at_once_and_loses_nothing(
 def test_a_round_whose_gate_did_not_open_is_not_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, rounds: list[int]
 ) -> None:
-    monkeypatch.setattr(warmstart, "LEAST_VALID", 1.1)
+    _the_gate_says(monkeypatch, opens=False)
     monkeypatch.setattr(warmstart, "ROUNDS", 2)
     with pytest.raises(MemoryError):
         run(tmp_path, before=killed(at))
