@@ -144,7 +144,6 @@ def _unsampled(run: TrainingRun, groups: Sequence[Group]) -> int:
             "not taken. See to the models and tools, and go on with resume=True",
             command_line="--resume",
         )
-    run.skipped += 1
     if any(one.truncated_by != OUTAGE for one in rollouts):
         return 0
     if run.unsampled + 1 == MOST_UNSAMPLED:

@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 WARM = "warm_start"
 """The folder of the checkpoints within the supervised start. The first one behind it takes their place."""
-KEPT = ("step", "warm", "warm_steps", "evaluated", "best", "best_cents", "best_step", "pace", "skipped")
+KEPT = ("step", "warm", "warm_steps", "evaluated", "best", "best_cents", "best_step", "pace")
 """What a checkpoint keeps of a run beside its engine."""
 _HOSTS = ("server", "handover", "memory_share", "rows", "tokens_per_batch", "threads")
 FREE = frozenset(
@@ -76,8 +76,6 @@ class TrainingRun:
     best_step: int = -1
     pace: float = 1.0
     """Factor of the learning rate: it falls by half when a step moves the policy too far, and grows back."""
-    skipped: int = 0
-    """Steps without one usable group."""
     unsampled: int = 0
     """Steps in a row of which the sampler broke off every rollout."""
     whole: bool = True
