@@ -221,12 +221,14 @@ def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def _check_same(now: Mapping[str, Any], before: Mapping[str, Any], folder: Path, say: Say) -> None:
-    """Both as a checkpoint keeps them, of which earlier versions kept the model's path as it was given. What they do
-    not name they had as it is by default."""
+    """Both as a checkpoint keeps them, of which earlier versions kept the model's path as it was given, and whether the
+    start had a gate. What they do not name they had as it is by default."""
     by_default = as_json(TrainConfig(environments=(EnvMix(""),) * max(1, len(before["environments"]))))
     mine, theirs = flat(now), flat(json.loads(json.dumps(by_default))) | flat(before)
     for settings in (mine, theirs):
         settings["model.path"] = base_name(settings.get("model.path", ""))
+    if theirs["warm_start.gate"] is True:
+        theirs["warm_start.gate"] = by_default["warm_start"]["gate"]
     names = mine.keys() | {name for name in theirs if name.startswith("environments.")}
     differing = sorted(name for name in names if theirs.get(name) != mine.get(name))
     told = ["environments" if name.startswith("environments.") else name for name in differing if name not in FREE]

@@ -189,10 +189,11 @@ def test_settings_that_change_no_result_may_change_when_a_run_goes_on(whole: Tra
 
 def test_a_run_goes_on_where_the_models_server_has_another_address_and_in_a_version_with_more_settings() -> None:
     served = ModelConfig(path="m", sampler="served", server="http://a:1/v1", handover="/a")
-    before = json.loads(json.dumps(as_json(replace(COLD, model=served))))
+    before = json.loads(json.dumps(as_json(replace(COLD, model=served, warm_start=WarmStart()))))
     del before["max_staleness"], before["environments"][0]["max_context"]
+    before["warm_start"]["gate"] = True
     said: list[str] = []
-    other = replace(COLD, model=replace(served, server="http://b:1/v1", handover="/b", rows=7))
+    other = replace(COLD, model=replace(served, server="http://b:1/v1", handover="/b", rows=7), warm_start=WarmStart())
     now = json.loads(json.dumps(as_json(other)))
     training_run._check_same(now, before, Path("run"), said.append)
     assert "from here on model.server is http://b:1/v1; it was http://a:1/v1" in said
