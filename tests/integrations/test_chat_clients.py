@@ -80,7 +80,7 @@ def test_litellm_as_a_client(server: ServedPolicies) -> None:
             {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"},
             "T21:00",
         ),
-        ("mcp-server-git", "git_status", {"repo_path": str(REPOSITORY)}, "branch"),
+        ("mcp-server-git", "git_status", {"repo_path": str(REPOSITORY)}, "Repository status"),
     ],
 )
 def test_reference_servers_of_mcp(program: str, name: str, arguments: dict[str, str], says: str) -> None:
