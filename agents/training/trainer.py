@@ -158,11 +158,10 @@ def _unsampled(run: TrainingRun, groups: Sequence[Group]) -> int:
 def collect_groups(run: TrainingRun) -> list[Group]:
     """The groups of this step: rollouts of one task share its seed, and with it preference, prices and tools, but not
     the draws of what experts answer."""
-    config, size = run.config, run.config.rollouts
-    tasks = chosen_tasks(config, run.step)
+    names, size = run.config.baselines, run.config.rollouts
+    tasks = chosen_tasks(run.config, run.step)
     made = run.rollouts.collect([job for task in tasks for job in siblings(task.job, size)])
     parts = [made[i : i + size] for i in range(0, len(made), size)]
-    names = config.baselines
     return [
         Group(part, baseline_measures(task.job, names, run.chat) if names else (), task.label)
         for part, task in zip(parts, tasks, strict=True)
