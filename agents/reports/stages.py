@@ -111,11 +111,17 @@ def stages_of(folder: Path, tasks: int, *, again: bool, say: Say) -> StagesPlaye
 
 
 def _kept(file: Path, made_of: Mapping[str, Any]) -> StagesPlayed | None:
-    """What was played of the same. What cannot be read is played anew, as for other weights and tasks."""
+    """What was played of the same: all of it, or the start of a run that has gone on since. What cannot be read is
+    played anew, as for other weights and tasks."""
     with suppress(OSError, *UNREADABLE):
         row = json.loads(file.read_text(encoding="utf-8"))
+        played, before, now = StagesPlayed.from_json(row), row["made_of"]["checkpoints"], made_of["checkpoints"]
         if row["made_of"] == made_of:
-            return StagesPlayed.from_json(row)
+            return played
+        same = [name for name in played.stages if name != TRAINED and name in now and before[name] == now[name]]
+        if same and row["made_of"] | {"checkpoints": now} == made_of:
+            plays, readable = ({name: of[name] for name in same} for of in (played.plays, played.readable))
+            return StagesPlayed(played.preferences, plays, same, readable)
     return None
 
 

@@ -246,6 +246,22 @@ def test_a_stage_that_was_played_before_the_break_is_not_played_again(
     assert said == ["trained: 4 tasks played"]
 
 
+def test_of_a_run_that_went_on_only_the_end_is_played_again(
+    made: tuple[Path, StagesPlayed], run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = run / "checkpoints" / "step-000004"
+    shutil.rmtree(best)
+    shutil.copytree(run / "checkpoints" / "step-000000", best)  # other weights
+    said: list[str] = []
+    again = stages_of(run, 2, again=False, say=said.append)
+    assert said == ["trained: 4 tasks played"]
+    assert [*again.plays] == [*made[1].plays]
+    assert again.plays["supervised start"] == made[1].plays["supervised start"]
+    monkeypatch.setattr(of_stages, "build", None)
+    with pytest.raises(TypeError):
+        stages_of(run, 3, again=False, say=said.append)  # other tasks
+
+
 def test_weights_that_are_gone_are_told(run: Path) -> None:
     shutil.rmtree(run / "checkpoints" / "step-000000")
     with pytest.raises(ConfigError, match="supervised start are played from it"):
