@@ -2,8 +2,8 @@
 
 Runs of training stand beside each other in one table, and each evaluation has its own. Each run gets a page.html, made
 of what its folder holds: no model is asked. With --stages, the test tasks of training runs are played by the model as
-it was before reinforcement learning, and by the best checkpoint; and by baselines. What was played is kept in
-report/stages.json of the run, and is not played again.
+it was before reinforcement learning, by the best checkpoint, and by the last one if that is another; and by baselines.
+What was played is kept in report/stages.json of the run, and is not played again.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _stages(given: ReportOptions, trained: Sequence[Path]) -> None:
     found = [stages.stages_of(folder, given.tasks, again=given.again, say=say) for folder in trained]
     for folder, played in zip(trained, found, strict=True):
         say(f"\n## {folder.name}\n\n{stages.as_markdown(played)}")
-    if len({frozenset(played.plays) for played in found}) > 1:
+    if len({frozenset(played.plays) - {stages.LAST} for played in found}) > 1:
         say_aside("these runs differ in their stages, or in whether the oracle plays: no table of all of them together")
     elif len(found) > 1:
         say(f"\n## All runs\n\n{stages.as_markdown(stages.together(found))}")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,8 @@ from toolorchestra.envs.base.files import write_whole
 
 Say = Callable[[str], None]
 BEFORE, WARM, TRAINED = "before training", "supervised start", "trained"
+LAST = "trained, last step"
+"""The end of a run whose best checkpoint is an earlier one. Of few validation tasks chance says which is best."""
 BASELINES = ("cheapest", "strongest", "cascade")
 TOLD = "told-oracle"
 """The oracle as far as an agent can know what it knows: about what a policy can reach."""
@@ -62,6 +65,15 @@ class StagesPlayed:
         """The tasks that nobody failed."""
         return [i for i in range(len(self.preferences)) if all(plays[i] is not None for plays in self.plays.values())]
 
+    def with_last(self) -> StagesPlayed:
+        """The same with the last step's plays, which are the best checkpoint's where that is the last."""
+        if LAST in self.plays:
+            return self
+        stages = [*self.stages, LAST]
+        plays = {name: self.plays[TRAINED if name == LAST else name] for name in stages}
+        readable = {**self.readable, LAST: self.readable[TRAINED]}
+        return replace(self, plays={**plays, **self.plays}, stages=stages, readable=readable)
+
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> StagesPlayed:
         """Reads back what was written."""
@@ -70,7 +82,9 @@ class StagesPlayed:
 
 
 def together(parts: Sequence[StagesPlayed]) -> StagesPlayed:
-    """The tasks of several runs with the same stages and players."""
+    """The tasks of several runs with the same players."""
+    if any(LAST in part.plays for part in parts):
+        parts = [part.with_last() for part in parts]
     first = parts[0]
     plays = {name: [play for part in parts for play in part.plays[name]] for name in first.plays}
     readable = {name: statistics.fmean(part.readable[name] for part in parts) for name in first.stages}
@@ -102,7 +116,8 @@ def stages_of(folder: Path, tasks: int, *, again: bool, say: Say) -> StagesPlaye
     played = None if again else _kept(kept, made_of)
     for name, path in checkpoints.items():
         if played is None or name not in played.plays:
-            played = _played(config_of(best), name, path, tasks, played)
+            ends = name == [*checkpoints][-1]
+            played = _played(config_of(best), name, path, tasks, played, baselines=ends)
             say(f"{name}: {len(played.preferences)} tasks played")
             kept.parent.mkdir(parents=True, exist_ok=True)
             write_whole(kept, (json.dumps({"made_of": made_of, **vars(played)}) + "\n").encode())
@@ -111,33 +126,37 @@ def stages_of(folder: Path, tasks: int, *, again: bool, say: Say) -> StagesPlaye
 
 
 def _kept(file: Path, made_of: Mapping[str, Any]) -> StagesPlayed | None:
-    """What was played of the same: all of it, or the start of a run that has gone on since. What cannot be read is
-    played anew, as for other weights and tasks."""
+    """What was played of the same: all of it, or the first stages of a run that has gone on since. What cannot be read
+    is played anew, as for other weights and tasks."""
     with suppress(OSError, *UNREADABLE):
         row = json.loads(file.read_text(encoding="utf-8"))
         played, before, now = StagesPlayed.from_json(row), row["made_of"]["checkpoints"], made_of["checkpoints"]
         if row["made_of"] == made_of:
             return played
-        same = [name for name in played.stages if name != TRAINED and name in now and before[name] == now[name]]
+        same = [*takewhile(lambda name: name in played.plays and before[name] == now[name], [*now][:-1])]
         if same and row["made_of"] | {"checkpoints": now} == made_of:
-            plays, readable = ({name: of[name] for name in same} for of in (played.plays, played.readable))
-            return StagesPlayed(played.preferences, plays, same, readable)
+            plays = {name: played.plays[name] for name in same}
+            return StagesPlayed(played.preferences, plays, same, {name: played.readable[name] for name in same})
     return None
 
 
 def _checkpoints(folder: Path, best: Path) -> dict[str, Path | None]:
-    """Checkpoints by stage: where reinforcement learning began, and where it ended. A run without a supervised start
-    began with another's weights, or with the model itself."""
+    """Checkpoints by stage: where reinforcement learning began, the best one, and the last if that is another. A run
+    without a supervised start began with another's weights, or with the model itself."""
+    last = checkpoint.latest(folder / "checkpoints")
+    trained = {TRAINED: best} | ({LAST: last} if last and last != best else {})
     if not config_of(best).warm_start.steps:
-        return {BEFORE: None, TRAINED: best}
+        return {BEFORE: None, **trained}
     warm = folder / "checkpoints" / "step-000000"
     if not warm.is_dir() or checkpoint.check(warm):
         raise ConfigError(f"{warm} is gone or damaged; the weights after the supervised start are played from it")
-    return {WARM: warm, TRAINED: best}
+    return {WARM: warm, **trained}
 
 
-def _played(config: TrainConfig, name: str, path: Path | None, tasks: int, before: StagesPlayed | None) -> StagesPlayed:
-    """What was played before, and this stage; beside the last one, the baselines."""
+def _played(
+    config: TrainConfig, name: str, path: Path | None, tasks: int, before: StagesPlayed | None, *, baselines: bool
+) -> StagesPlayed:
+    """What was played before, and this stage; the baselines beside it, if they are asked for."""
     config = replace(config, model=replace(config.model, processes=1))
     held_out = HeldOut(config.environments, tasks, "test", config.seed)
     engine, chat = build(config, lambda _line: None)
@@ -154,7 +173,7 @@ def _played(config: TrainConfig, name: str, path: Path | None, tasks: int, befor
         engine.close()
     plays = {**(before.plays if before else {}), name: plays_of(evaluation.tasks)}
     readable = {**(before.readable if before else {}), name: evaluation.valid}
-    if name == TRAINED:
+    if baselines:
         plays |= _beside(held_out, evaluation, chat)
     return StagesPlayed([one.preference.kind for one in evaluation.trajectories], plays, list(readable), readable)
 
@@ -219,9 +238,10 @@ def _short(played: StagesPlayed, name: str, tasks: Sequence[int]) -> str:
 def _changes(played: StagesPlayed) -> str:
     tasks = played.common()
     rows = [["change", "reward", "right", "¢ a task"]]
-    for before, after in zip(played.stages, played.stages[1:], strict=False):
+    before = played.stages[0]
+    for after in played.stages[1:]:
         pairs = [(a, b) for i in tasks if (a := played.plays[before][i]) and (b := played.plays[after][i])]
-        apart = [[after - before for before, after in zip(a, b, strict=True)] for a, b in pairs]
+        apart = [[then - first for first, then in zip(a, b, strict=True)] for a, b in pairs]
         forms = (("{:+.3f}", True), ("{:+.1%}", True), ("{:+.2f}", False))
         cells = [_mean([one[n] for one in apart], form, outcomes=o) for n, (form, o) in enumerate(forms)]
         rows.append([f"{before} → {after}", *cells])

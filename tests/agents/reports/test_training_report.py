@@ -262,6 +262,23 @@ def test_of_a_run_that_went_on_only_the_end_is_played_again(
         stages_of(run, 3, again=False, say=said.append)  # other tasks
 
 
+def test_where_the_best_step_is_not_the_last_both_are_played(
+    made: tuple[Path, StagesPlayed], run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = run / "checkpoints"
+    shutil.copytree(checkpoints / "step-000000", checkpoints / "step-000006")  # the best one is still that of step 4
+    said: list[str] = []
+    both = stages_of(run, 2, again=False, say=said.append)
+    assert said == ["trained, last step: 4 tasks played"]
+    assert both.stages == ["supervised start", "trained", "trained, last step"]
+    assert {name: both.plays[name] for name in made[1].plays} == dict(made[1].plays)
+    assert both.plays["trained, last step"] == both.plays["supervised start"]  # the same weights
+    text = as_markdown(both)
+    assert ("supervised start → trained" in text, "supervised start → trained, last step" in text) == (True, True)
+    assert report.main([str(made[0]), str(run), "--stages", "--tasks", "2"]) == 0
+    assert "trained, last step" in capsys.readouterr().out.split("## All runs")[1]
+
+
 def test_weights_that_are_gone_are_told(run: Path) -> None:
     shutil.rmtree(run / "checkpoints" / "step-000000")
     with pytest.raises(ConfigError, match="supervised start are played from it"):
@@ -360,6 +377,18 @@ def test_a_task_that_somebody_failed_counts_for_nobody() -> None:
     assert "3 tasks." in found
     assert rows(found)["after"][0].startswith("0.400")
     assert rows(found)["oracle"][0].startswith("1.000")
+
+
+def test_of_a_run_whose_last_step_is_its_best_the_two_are_one() -> None:
+    ended, went_on = (
+        StagesPlayed(one.preferences, {"trained": one.plays["after"]}, ["trained"], {"trained": 1.0})
+        for one in (played(0.8, 0.8), played(0.4, 0.0))
+    )
+    later = replace(went_on.with_last(), plays={**went_on.plays, "trained, last step": played(0.6, 0.2).plays["after"]})
+    found = rows(as_markdown(together([ended, later])))
+    assert found["trained"][0].startswith("0.500")
+    assert found["trained, last step"][0].startswith("0.600")
+    assert rows(as_markdown(together([ended, ended]))).keys().isdisjoint({"trained, last step"})
 
 
 def test_runs_are_put_together_task_by_task() -> None:
