@@ -312,3 +312,17 @@ def row_of(data: Any) -> EvaluationRow:
         if type(nano) is not int or nano < 0:
             raise ValueError(f"money and time are whole numbers from 0 up, got {nano!r:.40}")
     return row
+
+
+def paid_for(plays: Sequence[EvaluationRow], last: int = 0, *, cached: bool) -> int:
+    """What plays of a trial have cost, and its last one. With a cache the last bill holds what the others were
+    answered. What of theirs was not read, no cache has, and it was asked again; of one that was read and that nobody
+    counted, what is unconfirmed counts once more."""
+    if not cached:
+        return sum(row.nano_usd for row in plays) + last
+    return sum(row.unconfirmed_nano_usd for row in plays) + max(most_answered(plays), last)
+
+
+def most_answered(plays: Sequence[EvaluationRow]) -> int:
+    """The most that one of some plays was answered for."""
+    return max((row.nano_usd - row.unconfirmed_nano_usd for row in plays), default=0)

@@ -25,6 +25,8 @@ from toolorchestra.agents.evaluation.rows import (
     grouped,
     learnt_lines,
     line_of,
+    most_answered,
+    paid_for,
     read_learnt,
     read_rows,
     seal_in,
@@ -244,8 +246,9 @@ class EvaluationRun:
     def nano_usd(self) -> int:
         """All that the run has cost, with what was played again."""
         aside = grouped(self._set_aside(), lambda row: row.key)
-        ended = sum(self._cost(aside.pop(key, []), row.nano_usd) for key, row in self.rows.items())
-        return ended + sum(map(self._cost, aside.values())) + sum(self.learning.values())
+        ended = sum(paid_for(aside.pop(key, []), row.nano_usd, cached=self.cached) for key, row in self.rows.items())
+        broken_off = sum(paid_for(plays, cached=self.cached) for plays in aside.values())
+        return ended + broken_off + sum(self.learning.values())
 
     @property
     def unconfirmed_nano_usd(self) -> int:
@@ -267,15 +270,7 @@ class EvaluationRun:
 
     def billed_again(self) -> dict[RowKey, int]:
         """What plays that do not count have cost which a cache bills the next play of the trial too."""
-        return {row.key: _answered([row]) for row in sorted(self._set_aside(), key=lambda row: _answered([row]))}
-
-    def _cost(self, plays: Sequence[EvaluationRow], last: int = 0) -> int:
-        """What plays of a trial have cost, and its last one. With a cache the last bill holds what the others were
-        answered. What of theirs was not read, no cache has, and it was asked again; of one that was read and that
-        nobody counted, what is unconfirmed counts once more."""
-        if not self.cached:
-            return sum(row.nano_usd for row in plays) + last
-        return sum(row.unconfirmed_nano_usd for row in plays) + max(_answered(plays), last)
+        return {key: most_answered(plays) for key, plays in grouped(self._set_aside(), lambda row: row.key).items()}
 
     def interrupted(self, trial: Trial, episode: Episode | None) -> None:
         """Keep what a trial has cost that was broken off."""
@@ -341,8 +336,3 @@ class EvaluationRun:
         """Play what the contest still lacks. `watch` is told of each row. Raises ConfigError, when all that had begun
         has ended, where a setting turns out to be wrong that would fail every trial."""
         await ContestPlay(self, contest, at_once, watch).play()
-
-
-def _answered(plays: Sequence[EvaluationRow]) -> int:
-    """The most that one of some plays was answered for."""
-    return max((row.nano_usd - row.unconfirmed_nano_usd for row in plays), default=0)

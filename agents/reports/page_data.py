@@ -23,6 +23,7 @@ from toolorchestra.agents.evaluation.rows import (
     Status,
     grouped,
     latest,
+    paid_for,
     read_rows,
     simulated_in,
 )
@@ -286,11 +287,8 @@ def _plays_set_aside(
         aside = "the play that does not count" if count == 1 else f"the {count} plays that do not count"
         beside, asked = ", in no figure", manifest.get("asked") if isinstance(manifest, Mapping) else None
         if isinstance(asked, Mapping) and asked.get("cache"):  # what is above the last play's bill was paid beside it
-            costliest = {
-                key: max(row.nano_usd - row.unconfirmed_nano_usd for row in some) for key, some in again.items()
-            }
-            more = sum(max(0, nano - last[key].nano_usd) for key, nano in costliest.items())
-            more += sum(row.unconfirmed_nano_usd for some in again.values() for row in some)
+            bills = {key: last[key].nano_usd for key in again}
+            more = sum(paid_for(some, bills[key], cached=True) - bills[key] for key, some in again.items())
             beside = f". As a cache answers, the last plays are billed that again; {_cents(more)} is in no figure"
         notes.append(f"{_count(again)} retried; {aside} cost {_paid(again)}{beside}.")
     if left:
