@@ -80,8 +80,8 @@ class EvaluationRow:
     most that they can have cost."""
     unconfirmed_tool_nano_usd: int = 0
     """What of it is no model's: searches, and calls of other servers."""
-    by_price_nano_usd: int = 0
-    """What the bill would be by the price sheet alone, where servers told other costs, which are booked; else 0."""
+    over_price_nano_usd: int = 0
+    """How much more, or less, servers told that replies cost than the price sheet says. What they told is booked."""
     calls: Mapping[str, int] = field(default_factory=dict)
     """How often each tool was called, by its countable key."""
     models: Mapping[str, str] = field(default_factory=dict)
@@ -184,7 +184,7 @@ def bill_of(charges: Sequence[Charge]) -> dict[str, Any]:
         "estimated": sum(charge.usage.estimated for charge in charges),
         "unconfirmed_nano_usd": unconfirmed_nano_usd(charges),
         "unconfirmed_tool_nano_usd": unconfirmed_nano_usd(one for one in charges if one.usage.role == TOOL),
-        "by_price_nano_usd": by_price if (by_price := by_price_nano_usd(charges)) != sum(by_role.values()) else 0,
+        "over_price_nano_usd": sum(by_role.values()) - by_price_nano_usd(charges),
     }
 
 
@@ -307,10 +307,12 @@ def row_of(data: Any) -> EvaluationRow:
     known = row.right is None or (type(row.right) in (int, float) and 0 <= row.right <= 1)
     if row.status not in ("ended", "failed", "cut") or not known or (row.status == "ended") != (row.right is not None):
         raise ValueError(f"status {row.status!r} with right {row.right!r}")
-    names = ("unconfirmed_nano_usd", "unconfirmed_tool_nano_usd", "by_price_nano_usd", "elapsed_ns")
+    names = ("unconfirmed_nano_usd", "unconfirmed_tool_nano_usd", "elapsed_ns")
     for nano in (*row.nano_usd_by_role.values(), *(getattr(row, name) for name in names)):
         if type(nano) is not int or nano < 0:
             raise ValueError(f"money and time are whole numbers from 0 up, got {nano!r:.40}")
+    if type(row.over_price_nano_usd) is not int:
+        raise ValueError(f"over_price_nano_usd is a whole number, got {row.over_price_nano_usd!r:.40}")
     return row
 
 

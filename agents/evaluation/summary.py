@@ -333,7 +333,7 @@ def _figures(
         estimated_charges=sum(row.estimated for row in rows),
         usd_spent=sum(row.nano_usd for row in rows) / NANO,
         usd_unconfirmed=sum(row.unconfirmed_nano_usd for row in rows) / NANO,
-        usd_by_price=sum(row.by_price_nano_usd or row.nano_usd for row in rows) / NANO,
+        usd_by_price=sum(row.nano_usd - row.over_price_nano_usd for row in rows) / NANO,
         preference=_preference(rows, against),
         sheets=tuple(sheets_of(rows)),
     )

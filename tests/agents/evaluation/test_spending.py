@@ -6,23 +6,35 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.agents.evaluation.made_rows import made_row
 from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of
 from tests.agents.evaluation.test_runs import Plays, contest, made, played
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.tau2_playing import needs_package
 from toolorchestra.agents.commands import evaluate
-from toolorchestra.agents.evaluation.rows import RETRIED, SUMMARY, EvaluationRow, read_learnt, read_rows
+from toolorchestra.agents.evaluation.rows import (
+    RETRIED,
+    SUMMARY,
+    EvaluationRow,
+    bill_of,
+    line_of,
+    read_learnt,
+    read_rows,
+    row_of,
+)
+from toolorchestra.agents.evaluation.summary import summarise
 from toolorchestra.agents.evaluation.trials import FIRST_AT_ONCE, Spending
 from toolorchestra.agents.policies.players import player
 from toolorchestra.envs.base.errors import ConfigError, WrongSetting
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import ChatRequest, Completion
-from toolorchestra.envs.money.prices import NANO
+from toolorchestra.envs.money.prices import NANO, Price, PriceSheet, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 
 
@@ -219,9 +231,21 @@ def test_a_run_that_books_what_its_servers_tell_says_so_and_replays_to_the_same_
             told = capsys.readouterr().out
             rows = list(read_rows(out))
             assert [row.nano_usd for row in rows] == [1_000_000] * 3
-            assert all(row.by_price_nano_usd > 1_000_000 for row in rows)
-            by_price = sum(row.by_price_nano_usd for row in rows) / NANO
+            assert all(row.over_price_nano_usd < 0 for row in rows)
+            by_price = sum(row.nano_usd - row.over_price_nano_usd for row in rows) / NANO
             assert f"Servers told what replies cost: 0.003 $ in all, where the prices come to {by_price:.4g} $." in told
         assert len(server.seen) == 3
-    known = [(row.digest, row.by_price_nano_usd) for name in ("record", "replay") for row in read_rows(tmp_path / name)]
+    known = [
+        (row.digest, row.over_price_nano_usd) for name in ("record", "replay") for row in read_rows(tmp_path / name)
+    ]
     assert known[:3] == known[3:]
+
+
+def test_what_a_server_tells_of_a_reply_that_is_free_by_the_sheet_is_said_too() -> None:
+    sheet = PriceSheet("mine", "2026-01-01", "", {"small": Price(free="a server of ours")})
+    usage = Usage("small", "expert", Tokens(900, 0, 200, 0), told_nano_usd=2_000_000)
+    bill = bill_of([sheet.charge(usage, "answer-1")])
+    row = replace(made_row("a"), **bill)
+    assert (row.nano_usd, row.over_price_nano_usd, row_of(json.loads(line_of(row)))) == (2_000_000, 2_000_000, row)
+    told = summarise([row]).notes
+    assert "Servers told what replies cost: 0.002 $ in all, where the prices come to 0 $." in told
