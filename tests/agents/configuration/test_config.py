@@ -118,6 +118,6 @@ def test_the_pretrained_model_on_a_laptop_is_small_enough_for_one() -> None:
     assert (config.model.device, config.model.dtype, config.model.lora_rank > 0) == ("cpu", "bfloat16", True)
     start = config.warm_start
     learnt_from = start.steps * start.batch + config.steps * config.groups * config.rollouts
-    assert learnt_from <= 1_200  # about four seconds each
+    assert learnt_from <= 1_600  # about four seconds each in bfloat16, thirteen on a slow core in float32
     assert config.model.rows >= config.groups * config.rollouts
     assert all(mix.arguments["style"] == "brief" and mix.arguments["max_turns"] == 6 for mix in config.environments)
