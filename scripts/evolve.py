@@ -103,7 +103,7 @@ def take_step(run: TrainingRun, search: Any, weights: Weights) -> str:
 
 
 def evolve(run: TrainingRun, step_size: float) -> None:
-    """Take all steps; save the start, the best and the last."""
+    """Take all steps; save the best and the last."""
     with warnings.catch_warnings(action="ignore"):  # it warns where matplotlib, which is not used, is not there
         import cma
 
@@ -116,6 +116,7 @@ def evolve(run: TrainingRun, step_size: float) -> None:
     }
     search = cma.CMAEvolutionStrategy(np.zeros(weights.count), step_size, options)
     say(f"{weights.count:,} weights evolve, {run.config.rollouts} candidates a step on {run.config.groups} tasks each")
+    run.warm = True  # no supervised start is to come
     evaluate(run)
     run.save()
     while run.step < run.config.steps:

@@ -16,6 +16,7 @@ from tests.agents.training.test_rollouts_ahead import EVEN
 from tests.agents.training.test_trainer import COLD, run
 from toolorchestra.agents.rollouts.grpo import RewardBreakdown, Trajectory
 from toolorchestra.agents.rollouts.rollout import Job
+from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.training_run import TrainingRun
@@ -70,3 +71,4 @@ def test_it_finds_what_pays_and_is_read_as_other_runs_are(tmp_path: Path, monkey
     assert [row["step"] for row in rows if row["kind"] == "eval"] == [0, 6, 12]
     assert [row["step"] for row in rows if row["kind"] == "train"] == [*range(12)]
     assert (made / "report" / "summary.json").is_file()
+    assert checkpoint.latest(made / "checkpoints") == made / "checkpoints" / "step-000012"
