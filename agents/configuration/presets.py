@@ -136,9 +136,9 @@ PRESETS: Mapping[str, TrainConfig] = {
         evaluation_temperature=0.25,
         evaluation_tasks=200,
     ),
-    # A pretrained model on two CPU cores in some hours. After 32 steps of 8 demonstrations more of its plays can be read
-    # than after 16 steps of 16. It plays few times: so many tasks, each eight times, and a rate at which it does not
-    # settle on its first habit.
+    # A pretrained model on two CPU cores in some hours. After 32 steps of 8 demonstrations more of its plays can be
+    # read than after 16 steps of 16. It plays few times: so many tasks, each eight times, and a rate at which it does
+    # not settle on its first habit.
     "lm-cpu": TrainConfig(
         preset="lm-cpu",
         environments=tuple(EnvMix(env_id, 1.0, {**_TINY_ARGUMENTS, "max_turns": 6}) for env_id in _WORLDS),
